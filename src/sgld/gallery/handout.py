@@ -1,20 +1,16 @@
-"""What X1, X2 and X3 share: the handout's regression, its exact answer, and the law of its runs.
-
-y_i ~ N(b0 + b1 x_i, sigma^2),  beta | sigma^2 ~ N(0, 100 sigma^2 I),  sigma^2 ~ IG(1, 1)
-
-The handout's normal-inverse-gamma regression: a Posterior to sample and its exact answer.
+"""The handout's regression with its exact answer, shared by X1, X2 and X3.
 
     y_i | beta, sigma2 ~ N(x_i' beta, sigma2)
     beta | sigma2      ~ N(mu, sigma2 V)
     sigma2             ~ IG(phi, psi)              density proportional to s^(-phi-1) exp(-psi/s)
 
-(handout, section 4, whose figures have mu = 0, V = 100 I, phi = psi = 1.) The parameters that
-are sampled are w = (beta, gamma) with gamma = log sigma2, whose density is
+(handout, section 4, whose figures have mu = 0, V = 100 I, phi = psi = 1.) The sampled parameters
+are w = (beta, gamma) with gamma = log sigma2, whose density is
 
     p(w) ~ exp{-(phi + p/2) gamma - exp(-gamma) [psi + (beta - mu)' V^-1 (beta - mu) / 2]},
 
-p being the length of beta and the Jacobian exp(gamma) counted once. The family is closed under
-data and, in these coordinates, under temperature: `NIG.condition` and `NIG.tempered`.
+where p is the length of beta and the Jacobian exp(gamma) is counted once. The family is closed
+under data and, in these coordinates, under temperature: `NIG.condition` and `NIG.tempered`.
 """
 
 from __future__ import annotations
@@ -50,7 +46,7 @@ def nig(
     phi: float = 1.0,
     psi: float = 1.0,
 ) -> NIG:
-    """The prior beta | sigma2 ~ N(mu, sigma2 V), sigma2 ~ IG(phi, psi); by default the handout's.
+    """Build the prior beta | sigma2 ~ N(mu, sigma2 V), sigma2 ~ IG(phi, psi); by default the handout's.
 
     Args:
       num_features: p, the number of columns of X (a column of ones for the intercept included).
@@ -116,7 +112,7 @@ class NIG:
     psi: float
 
     def condition(self, X: Float[ArrayLike, "n p"], y: Float[ArrayLike, " n"]) -> NIG:
-        """The posterior law given rows X [n, p] and outcomes y [n].
+        """Return the posterior given rows X [n, p] and outcomes y [n].
 
             V_n = (V^-1 + X'X)^-1               mu_n = V_n (V^-1 mu + X'y)
             phi_n = phi + n/2                   psi_n = psi + |y - X mu_n|^2 / 2
@@ -142,7 +138,7 @@ class NIG:
         return NIG(mu_n, V_n, self.phi + 0.5 * len(y), float(psi_n))
 
     def tempered(self, temperature: float) -> NIG:
-        """The law proportional to p(w)^(1/T) over the coordinates sampled, w = (beta, log sigma2).
+        """Return the distribution proportional to p(w)^(1/T) in the sampled coordinates w = (beta, log sigma2).
 
             mu' = mu,  V' = T V,  phi' = (phi + p/2) / T - p/2,  psi' = psi / T
 
@@ -177,7 +173,7 @@ class NIG:
         return stats.invgamma(self.phi, scale=self.psi)
 
     def predictive(self, X: Float[ArrayLike, "n p"]) -> Any:
-        """The law of new outcomes at rows X, Student-t_{2 phi}(X mu, (psi / phi)(1 + x' V x))."""
+        """Return the distribution of new outcomes at rows X: Student-t_{2 phi}(X mu, (psi / phi)(1 + x' V x))."""
         X = np.asarray(X, float)
         scale = np.sqrt(self.psi / self.phi * (1 + np.einsum("ij,jk,ik->i", X, self.V, X)))
         return stats.t(df=2 * self.phi, loc=X @ self.mu, scale=scale)
@@ -205,7 +201,7 @@ class NIG:
     def logpdf(
         self, beta: Float[ArrayLike, "*batch p"], log_sigma2: ArrayLike
     ) -> np.ndarray | np.floating:
-        """The log density of w = (beta, log sigma2), normalised: batch shape of the arguments."""
+        """Return the normalised log density of w = (beta, log sigma2), in the batch shape of the arguments."""
         gamma, p = np.asarray(log_sigma2, float), self.mu.size
         away = np.asarray(beta, float) - self.mu
         square = np.einsum("...i,ij,...j->...", away, _inverse(self.V), away)
@@ -214,7 +210,7 @@ class NIG:
         return constant - (self.phi + 0.5 * p) * gamma - np.exp(-gamma) * (self.psi + 0.5 * square)
 
     def model(self) -> Posterior:
-        """The Posterior with this law as its prior, for data (X [n, p], y [n]).
+        """Return the Posterior with this prior, for data (X [n, p], y [n]).
 
         Positions are {"beta": [p], "log_sigma2": ()}, both unconstrained; a datum is (x, y), a row
         [p] and a number. The prior's numbers are pytree leaves: others compile nothing.
@@ -229,7 +225,7 @@ class NIG:
 def _log_prior(
     mu: Array, precision: Array, log_det_V: Array, phi: Array, psi: Array, position: dict
 ) -> Float[Array, ""]:
-    """log N(beta | mu, e^gamma V) + log IG(e^gamma | phi, psi) + gamma (handout, section 4)."""
+    """Return log N(beta | mu, e^gamma V) + log IG(e^gamma | phi, psi) + gamma (handout, section 4)."""
     beta, gamma = position["beta"], position["log_sigma2"]
     away = beta - mu
     normal = -0.5 * (
@@ -242,14 +238,14 @@ def _log_prior(
 
 
 def _log_likelihood(position: dict, datum: tuple[Array, Array]) -> Float[Array, ""]:
-    """log N(y | x'beta, e^gamma), of one datum."""
+    """Return log N(y | x'beta, e^gamma) of one datum."""
     x, y = datum
     gamma = position["log_sigma2"]
     return -0.5 * (jnp.log(2 * jnp.pi) + gamma + (y - x @ position["beta"]) ** 2 * jnp.exp(-gamma))
 
 
 def _inverse(matrix: np.ndarray) -> np.ndarray:
-    """The inverse of a symmetric positive definite matrix."""
+    """Invert a symmetric positive definite matrix."""
     return cho_solve(cho_factor(matrix), np.eye(len(matrix)))
 
 
@@ -277,7 +273,7 @@ STEP_TOO_LARGE_NOTE = (
 
 @cache
 def problem() -> tuple[Any, NIG]:
-    """The data (X [N, 2], y [N]), float32, and the exact posterior law."""
+    """Return the data (X [N, 2], y [N]), float32, and the exact posterior."""
     table = columns("handout_regression")
     X = np.stack([np.ones_like(table["x"]), table["x"]], axis=1)
     data = (X.astype(np.float32), table["y"].astype(np.float32))
@@ -285,12 +281,12 @@ def problem() -> tuple[Any, NIG]:
 
 
 def start() -> dict[str, Any]:
-    """The position that the author's code starts from."""
+    """Return the position that the author's code starts from."""
     return {"beta": jnp.array([1.1, -2.0], jnp.float32), "log_sigma2": jnp.float32(0.0)}
 
 
 def exact(temperature: float = 1.0) -> dict[str, Any]:
-    """The exact marginals of b0, b1 (Student-t) and sigma^2 (inverse gamma) as scipy laws."""
+    """Return the exact marginals of b0, b1 (Student-t) and sigma^2 (inverse gamma) as scipy distributions."""
     law = problem()[1].tempered(temperature)
     scale = np.sqrt(law.psi / law.phi * np.diag(law.V))
     b0, b1 = (stats.t(2 * law.phi, m, s) for m, s in zip(law.mu, scale, strict=True))
@@ -298,14 +294,14 @@ def exact(temperature: float = 1.0) -> dict[str, Any]:
 
 
 def flat(draws: sgld.Draws) -> dict[str, np.ndarray]:
-    """b0, b1, sigma^2, each [chain, draw], float64."""
+    """Return b0, b1 and sigma^2, each [chain, draw], in float64."""
     beta = np.asarray(draws.position["beta"], np.float64)
     sigma2 = np.exp(np.asarray(draws.position["log_sigma2"], np.float64))
     return {"b0": beta[..., 0], "b1": beta[..., 1], "σ²": sigma2}
 
 
 def run_of(m: int, T: float, chains: int, seed: int) -> dict[str, np.ndarray]:
-    """The handout's run, [chain, HANDOUT_STEPS], with batches of m at temperature T; T = 0 is SGD."""
+    """Run the handout's sampler, [chain, HANDOUT_STEPS], with batches of m at temperature T; T = 0 is SGD."""
     draws = sgld.sample(
         nig(2).model(), problem()[0], start(), sampler=sgld.SGLD(None), batch_size=m,
         gradient=sgld.Minibatch(), order="subset", step_size=H, temperature=T, num_chains=chains,
@@ -315,7 +311,7 @@ def run_of(m: int, T: float, chains: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def predicted(m: int, T: float, name: str = "b1") -> Any:
-    """The Gaussian law of b0 or b1 that the formula of STEP_TOO_LARGE_NOTE predicts for `run_of`."""
+    """Return the Gaussian that the formula of STEP_TOO_LARGE_NOTE predicts for b0 or b1 of `run_of`."""
     (X, y), law = problem()
     X, N, j = X.astype(np.float64), len(y), HANDOUT_NAMES.index(name)
     sigma2 = np.exp(law.mode["log_sigma2"])
@@ -327,7 +323,7 @@ def predicted(m: int, T: float, name: str = "b1") -> Any:
 
 
 def well_spent(temperature: float, seed: int) -> tuple[dict[str, np.ndarray], sgld.Draws, int]:
-    """`sgld.sample`, told nothing but a temperature and 4,000 draws a chain; passes it took."""
+    """Run `sgld.sample` with only a temperature and 4,000 draws a chain; return its number of passes."""
     data, _ = problem()
     draws = sgld.sample(
         nig(2).model(), data, start(), temperature=temperature, num_draws=4000, seed=seed,

@@ -1,8 +1,7 @@
-"""`make`: run entries of the gallery and write their pages and the index.
+"""`make` runs entries of the gallery and writes their pages and the index.
 
-Data of the gallery: what comes with the package and its dependencies, and a reader's own table.
-
-What an entry needs besides the package: its `NEEDS` name modules of optional extras.
+The module also loads the gallery's data: bundled tables, and a user-supplied one. The constant
+`NEEDS` of an entry names the optional modules that it requires.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Row = tuple[float, dict[int, float]]  # the label, and the values of columns cou
 
 
 class Table(NamedTuple):
-    """A reader's own data: what to call them, X [N, d], labels y [N] of 0 and 1."""
+    """A user-supplied table: its name, X [N, d], labels y [N] of 0 and 1."""
 
     name: str
     X: Float[np.ndarray, "N d"]
@@ -47,7 +46,7 @@ class Table(NamedTuple):
 
 
 def columns(name: str) -> dict[str, np.ndarray]:
-    """The columns of a bundled CSV file: numbers as float64 [N], anything else as text [N].
+    """Return the columns of a bundled CSV file: numbers as float64 [N], anything else as text [N].
 
     Raises DataError for an unknown name.
 
@@ -65,12 +64,12 @@ def columns(name: str) -> dict[str, np.ndarray]:
 
 
 def cancer() -> tuple[np.ndarray, np.ndarray]:
-    """scikit-learn's breast cancer data: X [569, 30], y [569]."""
+    """Return scikit-learn's breast cancer data: X [569, 30], y [569]."""
     return need("sklearn.datasets", "sklearn").load_breast_cancer(return_X_y=True)
 
 
 def load_table(path: Path | str) -> tuple[Float[np.ndarray, "N d"], Float[np.ndarray, " N"]]:
-    """X [N, d] and labels y [N], 0 or 1, float32, from a reader's own file.
+    r"""Load X [N, d] and labels y [N], 0 or 1, float32, from a user-supplied file.
 
     A .csv has a line of names, then numbers, the label in the last column. Anything else is
     libsvm: `label index:value ...`, indices from 1, what is left out being 0. There are two
@@ -83,7 +82,7 @@ def load_table(path: Path | str) -> tuple[Float[np.ndarray, "N d"], Float[np.nda
       >>> from pathlib import Path
       >>> from sgld.gallery.make import load_table
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     _ = Path(folder, "a9a").write_text("-1 1:0.5 3:2\\n+1 2:1\\n")
+      ...     _ = Path(folder, "a9a").write_text("-1 1:0.5 3:2\n+1 2:1\n")
       ...     X, y = load_table(Path(folder, "a9a"))
       >>> X.tolist(), y.tolist()
       ([[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]], [0.0, 1.0])
@@ -109,7 +108,7 @@ def load_table(path: Path | str) -> tuple[Float[np.ndarray, "N d"], Float[np.nda
 
 
 def own_table(path: Path | str) -> Table:
-    """What `load_table` reads, with the file's name; DataError too where it is too small."""
+    """Load a table by `load_table` with the file's name; raise DataError also if it is too small."""
     X, y = load_table(path)
     if len(y) < MIN_TABLE_ROWS or X.shape[1] == 0:
         raise DataError(
@@ -192,7 +191,7 @@ EXTRAS = {  # module -> what it is called, and the extra that installs it
 
 
 def lacking(modules: Iterable[str]) -> str | None:
-    """What of `modules` is not installed, and the command that installs it; None: nothing.
+    """Return which of `modules` are not installed, with the command that installs them, or None.
 
     Example:
       >>> from sgld.gallery.make import lacking
@@ -216,7 +215,7 @@ FRAME_MODULES = ("make", "page")  # what no page shows of this folder
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one entry; kept as `x1.json` beside the page.
+    """The outcome of one entry, stored as `x1.json` next to the page.
 
     Attributes:
       name: "X1" to "X11".
@@ -245,7 +244,7 @@ class Result:
     lacks: str | None = None
 
     def count(self, word: str) -> int:
-        """How many checks end in `word`: "pass", "miss" or "as printed"."""
+        """Count the checks that end in `word`: "pass", "miss" or "as printed"."""
         return sum(check.word == word for check in self.checks)
 
     @property
@@ -360,13 +359,13 @@ def _module(name: str) -> ModuleType:
 
 
 def _needs(name: str, own: bool) -> tuple[str, ...]:
-    """The optional modules that an entry names; X9 other ones where the table is the reader's."""
+    """Return the optional modules of an entry; X9 has others for a user-supplied table."""
     kind = "NEEDS_FOR_DATA" if own and name == OWN_TABLE_EXPERIMENT else "NEEDS"
     return getattr(_module(name), kind, ())
 
 
 def _sources(module: ModuleType) -> dict[str, str]:
-    """The text of an entry's file and of the files of this folder that it is made of, by name."""
+    """Return the source of an entry's file and of the gallery files that it imports, by name."""
     found, left = {}, [module]
     while left:
         one = left.pop(0)
@@ -408,7 +407,7 @@ def _run(
 
 
 def _stored(folder: Path) -> list[Result]:
-    """The results that lie in the folder, this call's and earlier ones'."""
+    """Return the results in the folder, from this call and earlier ones."""
     found = []
     for name in EXPERIMENTS:
         try:

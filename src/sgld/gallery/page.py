@@ -1,11 +1,8 @@
-"""The pages: one per entry, and the index, in the report's style; they need nothing else.
+"""Results and HTML pages of the gallery: `Check`, `Section`, `Entry`, figures and page templates.
 
-Figures that several entries share, in the report's hand: every function gives one Panel.
-
-An entry may draw on `panel.axes` besides; colours must be those of `COLOURS`, which the page
-changes for a dark screen.
-
-What an entry of the gallery returns: sections of text and figures, and a table of checks.
+An entry returns sections of text and figures, and a table of checks. Every figure function returns
+one Panel in the style of the report; an entry may also draw on `panel.axes`, with the colours of
+`COLOURS`, which the page changes on a dark screen.
 """
 
 from __future__ import annotations
@@ -49,13 +46,16 @@ def histogram(
     height: float = 140,
     weights: Float[Any, " n"] | None = None,
 ) -> Panel:
-    """Draws as a histogram of area 1, and densities drawn over it in the order of `STYLES`.
+    """Plot draws as a histogram of area 1 with densities over it, in the order of `STYLES`.
 
     Args:
+      title: printed above the figure.
       values: [n]; those outside the span count towards the area but are not drawn.
       curves: functions x -> density, such as `law.pdf` of a scipy law.
       span: of the x axis; default: the values and a little more.
       top: of the y axis; default: the highest bar or curve, but at most 4 times the highest bar.
+      bins: number of bars.
+      height: of the figure, in points.
       weights: [n], of the values.
     """
     values = np.asarray(values, float).ravel()
@@ -95,7 +95,7 @@ def lines(
     height: float = 170,
     legend: str | None = "best",
 ) -> Panel:
-    """Curves (label, x [n], y [n]); `level` is a horizontal line at the truth.
+    """Plot curves (label, x [n], y [n]); `level` is a horizontal line at the truth.
 
     `log` names the axes with a logarithmic scale: "", "x", "y" or "xy"; `legend` is where
     matplotlib puts it, None for none. Long curves are thinned to what a page can show.
@@ -125,7 +125,7 @@ def lines(
 
 
 def log_axis(panel: Panel, axis: str) -> None:
-    """A logarithmic axis with few plain numbers: powers of ten, or 1, 2, 5 where it spans little."""
+    """Draw a logarithmic axis with few plain numbers: powers of ten, or 1, 2, 5 for a short range."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
     getattr(panel.axes, f"set_{axis}scale")("log")
@@ -148,7 +148,7 @@ def log_axis(panel: Panel, axis: str) -> None:
 
 @dataclass(frozen=True)
 class Check:
-    """One number beside its truth; made by `in_sd`, `in_ratio` or `in_value`.
+    """One number next to its truth; made by `in_sd`, `in_ratio` or `in_value`.
 
     Attributes:
       quantity: what it is, in words.
@@ -184,7 +184,7 @@ class Check:
         cls, quantity: str, truth: Any, ours: Any, sd: Any, limit: float,
         expected_miss: str | None = None,
     ) -> Check:  # fmt: skip
-        """|ours - truth| is at most `limit` of the true sd; quantity and expected_miss as above."""
+        """Check that |ours - truth| is at most `limit` of the true sd."""
         error = (float(ours) - float(truth)) / float(sd)
         return cls(quantity, float(truth), float(ours), error, limit, "sd", expected_miss)
 
@@ -192,11 +192,7 @@ class Check:
     def in_ratio(
         cls, quantity: str, truth: Any, ours: Any, limit: float, expected_miss: str | None = None
     ) -> Check:
-        """Ours / truth lies between 1 / (1 + limit) and 1 + limit.
-
-        Args:
-          quantity, truth, ours, limit, expected_miss: as above.
-        """
+        """Check that ours / truth lies between 1 / (1 + limit) and 1 + limit."""
         error = float(ours) / float(truth)
         return cls(quantity, float(truth), float(ours), error, limit, "ratio", expected_miss)
 
@@ -204,11 +200,7 @@ class Check:
     def in_value(
         cls, quantity: str, truth: Any, ours: Any, limit: float, expected_miss: str | None = None
     ) -> Check:
-        """|ours - truth| is at most `limit`, in the units of the quantity itself.
-
-        Args:
-          quantity, truth, ours, limit, expected_miss: as above.
-        """
+        """Check that |ours - truth| is at most `limit`, in the units of the quantity itself."""
         error = float(ours) - float(truth)
         return cls(quantity, float(truth), float(ours), error, limit, "", expected_miss)
 
@@ -281,7 +273,7 @@ CELL = 'style="white-space: normal; min-width: 7.5rem"'
 
 
 def entry_page(result: Result, entry: Entry, sources: Mapping[str, str]) -> str:
-    """The page of one entry; `sources` are the files that made it, by name, its own first."""
+    """Render the page of one entry; `sources` are its source files by name, its own first."""
     code = "".join(
         f"<details><summary>Show <code>{says(file)}</code></summary>"
         f'<div class="scroll" tabindex="0"><pre><code>{says_lines(text)}</code></pre></div></details>'
@@ -306,7 +298,7 @@ def entry_page(result: Result, entry: Entry, sources: Mapping[str, str]) -> str:
 
 
 def index_page(results: Sequence[Result]) -> str:
-    """The index: a row per entry with the count of its checks."""
+    """Render the index: a row per entry with the count of its checks."""
     head = "".join(
         f'<th scope="col">{words}</th>' for words in ("entry", "passed", "missed", "as printed")
     )
@@ -342,7 +334,7 @@ def index_page(results: Sequence[Result]) -> str:
 
 
 def says_lines(text: str) -> str:
-    """Several lines fit for <pre>: `says` alone would replace the ends of lines."""
+    """Escape several lines for <pre>; `says` alone would replace the line ends."""
     return "\n".join(says(line) for line in text.splitlines())
 
 
@@ -381,7 +373,7 @@ def _section(section: Section) -> str:
 
 
 def _prose(text: str) -> str:
-    """A paragraph: `code` between backticks, and s_i, D^{1/2} of single letters set as indices."""
+    """Render a paragraph: `code` between backticks, and s_i, D^{1/2} of single characters as indices."""
     parts = says(" ".join(text.split())).split("`")
     plain = (MINUS.sub("\N{MINUS SIGN}", part) for part in parts[0::2])
     parts[0::2] = [INDEX.sub(_index, part) for part in plain]

@@ -15,7 +15,7 @@ STYLE = ({"color": COLOURS["accent"], "linewidth": 0.8},)
 
 
 def run(quick: bool = False, seed: int = 0) -> Entry:
-    """SGD is SGLD at temperature 0; it ends around the mode, in the noise of its batches."""
+    """Show that SGD is SGLD at temperature 0 and ends around the mode, in the noise of its batches."""
     data, law = handout.problem()
     mode = {"b0": law.mode["beta"][0], "b1": law.mode["beta"][1]}
     mode["σ²"] = np.exp(law.mode["log_sigma2"])

@@ -35,17 +35,17 @@ UNCORRECTED = 1e7  # gradients that v is said to hold at first: its start at 0 i
 
 
 def error(covariance: np.ndarray) -> float:
-    """The mean absolute entry."""
+    """Return the mean absolute entry."""
     return float(np.abs(covariance - np.diag(VARIANCES)).mean())
 
 
 def stationary(D: np.ndarray, h: float, noise: float = GRADIENT_NOISE) -> np.ndarray:
-    """Variances of theta' = theta + h D (grad + noise) + sqrt(2 h D) xi, a diagonal D [2]."""
+    """Return the variances of theta' = theta + h D (grad + noise) + sqrt(2 h D) xi, for a diagonal D [2]."""
     return (2 * h * D + (h * D * noise) ** 2) / (1 - (1 - h * D / VARIANCES) ** 2)
 
 
 def settled(h: float) -> np.ndarray:
-    """RMSprop's D where it no longer moves: sqrt v is the rms of the noisy gradient."""
+    """Return the D that RMSprop converges to: sqrt v is the rms of the noisy gradient."""
     D = np.sqrt(VARIANCES)
     for _ in range(500):
         D = np.sqrt(D / (1e-4 + np.sqrt(stationary(D, h) / VARIANCES**2 + GRADIENT_NOISE**2)))
@@ -54,7 +54,7 @@ def settled(h: float) -> np.ndarray:
 
 @partial(jax.jit, static_argnames="adapts")
 def simulate(key: Any, h: Any, count: Any, start: Any, *, adapts: bool) -> Any:
-    """[X10_STEPS, 2] of one chain; pSGLD's D goes on adapting, as published."""
+    """Simulate one chain, [X10_STEPS, 2]; pSGLD's D keeps adapting, as published."""
     sampler, precision = sgld.SGLD(None), jnp.asarray(1 / VARIANCES, jnp.float32)
 
     def step(carry, noise):
@@ -70,7 +70,7 @@ def simulate(key: Any, h: Any, count: Any, start: Any, *, adapts: bool) -> Any:
 
 
 def measure(h: float, adapts: bool, chains: int, seed: int, count: float = 0.0) -> Any:
-    """(mean error of one run, error of all pooled, largest autocorrelation time)."""
+    """Return (mean error of one run, error of all pooled, largest autocorrelation time)."""
     first, second = jax.random.split(jax.random.key(seed))
     sd = jnp.asarray(np.sqrt(VARIANCES), jnp.float32)
     starts = sd[None] * jax.random.normal(first, (chains, 2))
@@ -84,7 +84,7 @@ def measure(h: float, adapts: bool, chains: int, seed: int, count: float = 0.0) 
 
 
 def run(quick: bool = False, seed: int = 0) -> Entry:
-    """Error against autocorrelation time at the five published steps, with the closed forms."""
+    """Compare error with autocorrelation time at the five published steps and in closed form."""
     chains = 16 if quick else 100
     table, laws, checks = defaultdict(list), defaultdict(list), []
     for i, h in enumerate(STEP_SIZES):

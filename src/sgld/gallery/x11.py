@@ -68,7 +68,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
 
 
 def _band(s: np.ndarray, paths: int) -> Panel:
-    """Some paths, the simulated 90% band (shaded), and the exact one."""
+    """Plot some paths, the simulated 90% band (shaded), and the exact one."""
     panel = Panel(f"s, 90% band of {paths:,} paths", 210, width=WIDE_WIDTH, xlabel="day")
     low, high = np.quantile(s, [0.05, 0.95], axis=0)
     panel.axes.fill_between(AT, low, high, color=COLOURS["accent-soft"], linewidth=0)
@@ -83,7 +83,7 @@ def _band(s: np.ndarray, paths: int) -> Panel:
 
 
 def _variance(s: np.ndarray) -> Panel:
-    """The simulated variance over the exact straight line."""
+    """Plot the simulated variance over the exact straight line."""
     panel = Panel("Var(s)", 210, width=WIDE_WIDTH, xlabel="day")
     panel.axes.plot(AT, s.var(0), color=COLOURS["chain-0"], linewidth=2.2)
     panel.axes.plot(AT, AT * SIGMA**2, color=COLOURS["contrast"], linewidth=1.2)

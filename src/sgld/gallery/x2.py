@@ -14,7 +14,7 @@ SPANS = {"b0": (-0.3, 0.3), "b1": (0.6, 1.2), "σ²": (0.16, 0.25)}
 
 
 def run(quick: bool = False, seed: int = 0) -> Entry:
-    """The figure as printed (T = 1/2), corrected (T = 1), and the same budget well spent."""
+    """Reproduce the figure as printed (T = 1/2), corrected (T = 1), and with a well-chosen step size."""
     chains, exact = 8 if quick else 40, handout.exact()
     printed = {m: handout.run_of(m, 0.5, chains, seed) for m in BATCHES}
     right = {m: handout.run_of(m, 1.0, chains, seed + 1) for m in BATCHES}
@@ -93,12 +93,12 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
 
 
 def kept(values: np.ndarray) -> np.ndarray:
-    """The second half of every chain."""
+    """Return the second half of every chain."""
     return values[:, handout.HANDOUT_STEPS // 2 :]
 
 
 def _panel(name: str, m: int, T: float, found: dict[str, np.ndarray]) -> Panel:
-    """Exact curve and the formula's Gaussian over what a run kept."""
+    """Plot the exact curve and the formula's Gaussian over the kept draws."""
     curves = [handout.exact()[name].pdf]
     if name != "σ²":
         curves.append(handout.predicted(m, T, name).pdf)

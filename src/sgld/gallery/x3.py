@@ -20,7 +20,7 @@ X3_REASON = (
 
 
 def run(quick: bool = False, seed: int = 0) -> Entry:
-    """The figure as printed (T = tau/2), then the tempered posterior itself, exact and sampled."""
+    """Reproduce the figure as printed (T = tau/2), then sample the tempered posterior itself."""
     chains, half = 8 if quick else 40, handout.HANDOUT_STEPS // 2
     checks, printed, sampled, spent = [], [], [], []
     for tau in TAUS:

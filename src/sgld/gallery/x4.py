@@ -1,9 +1,4 @@
-"""X4: Keng's tied-means mixture: grid, NUTS, SGD, SGLD with decaying steps, replica exchange.
-
-X4's data, model and exact answer on a grid.
-
-X4's text and figures.
-"""
+"""X4: Keng's tied-means mixture by grid, NUTS, SGD, SGLD with decaying steps, and replica exchange."""
 
 from __future__ import annotations
 
@@ -30,7 +25,7 @@ AXES = np.linspace(-2.5, 3.5, 601), np.linspace(-5.5, 5.5, 801)
 
 
 def log_prior(t):
-    """t1 ~ N(0, 10), t2 ~ N(0, 1): variances."""
+    """Return the log density of t1 ~ N(0, 10), t2 ~ N(0, 1), given as variances."""
     return norm.logpdf(t, 0.0, jnp.asarray([10**0.5, 1.0], jnp.float32)).sum()
 
 
@@ -41,7 +36,7 @@ def log_likelihood(t, x):
 
 
 def exact() -> tuple[np.ndarray, dict[str, float]]:
-    """The density on the grid of AXES, normalised, and what is to be known of it."""
+    """Return the normalised density on the grid of AXES with its modes, moments and shares."""
     a, b = np.meshgrid(*AXES, indexing="ij")
     log = -(a**2) / 20 - b**2 / 2 - np.log(2 * np.pi * 10**0.5)
     for x in DATA:
@@ -57,7 +52,7 @@ def exact() -> tuple[np.ndarray, dict[str, float]]:
 
 
 def share(draws: sgld.Draws) -> np.ndarray:
-    """P(t2 > 0) as each chain has it, weighted."""
+    """Return the weighted share P(t2 > 0) of each chain."""
     weight = np.exp(draws.log_weight)
     return (weight * (np.asarray(draws.position)[..., 1] > 0)).sum(1) / weight.sum(1)
 
@@ -74,7 +69,7 @@ X4_KEY = (("accent", "draws"), EXACT)
 
 
 def plane(title: str, density: np.ndarray, draws: Any = None, weights: Any = None) -> Panel:
-    """Level lines of the exact density, over draws [n, 2] as shaded levels."""
+    """Plot level lines of the exact density, with draws [n, 2] as shaded levels."""
     panel = Panel(title, 190, xlabel="θ₁", ylabel="θ₂")
     levels = density.max() * np.array([0.05, 0.2, 0.4, 0.6, 0.8])
     if draws is not None:
@@ -95,7 +90,7 @@ def plane(title: str, density: np.ndarray, draws: Any = None, weights: Any = Non
 
 
 def descent(density: np.ndarray, truth: dict[str, float], path: np.ndarray, off: Any) -> Section:
-    """The data, the posterior, and gradient descent's `path` beside the printed end."""
+    """Plot the data, the posterior, and gradient descent's `path` with the printed end."""
     likelihood = [lambda x, t=t: np.exp([log_likelihood(jnp.float32(t), jnp.float32(v)) for v in x])
                   for t in MODES]  # fmt: skip
     panel = plane("SGD's path, and where it stopped", density)
@@ -121,7 +116,7 @@ def decaying(
     density: np.ndarray, truth: dict[str, float], nuts: sgld.Draws, found: dict[int, sgld.Draws],
     updates: int,
 ) -> Section:  # fmt: skip
-    """NUTS, and of SGLD at each batch size the chain farthest from right."""
+    """Plot NUTS, and for each batch size of SGLD the least accurate chain."""
     shares = {m: ", ".join(f"{p:.2f}" for p in share(draws)) for m, draws in found.items()}
     worst = [(m, d, int(np.argmax(np.abs(share(d) - truth["up"])))) for m, d in found.items()]
     kept = found[100]
@@ -144,7 +139,7 @@ def decaying(
 
 
 def exchange(density: np.ndarray, swaps: sgld.Draws, h: float) -> Section:
-    """Replica exchange."""
+    """Plot replica exchange."""
     return Section("The same model, well sampled", (
         "Replica exchange: beside each chain at T = 1 run two at T = 3 and T = 9, where the valley between "
         "the modes is shallow, and neighbours exchange positions by Metropolis's rule. Energies must be "
@@ -156,7 +151,7 @@ def exchange(density: np.ndarray, swaps: sgld.Draws, h: float) -> Section:
 
 
 def flat(draws: sgld.Draws) -> np.ndarray:
-    """All chains' draws, [n, 2]."""
+    """Return the draws of all chains, [n, 2]."""
     return np.asarray(draws.position, float).reshape(-1, 2)
 
 
@@ -178,7 +173,7 @@ OPTIONS: dict[str, Any] = {"progress": False}
 
 
 def run(quick: bool = False, seed: int = 0) -> Entry:
-    """Grid, SGD's path, NUTS, SGLD as printed, and replica exchange."""
+    """Compare grid, SGD's path, NUTS, SGLD as printed, and replica exchange."""
     density, truth = exact()
     posterior = sgld.Posterior(log_prior, log_likelihood)
     data, start = DATA.astype(np.float32), jnp.ones(2, jnp.float32)
@@ -216,7 +211,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
 
 
 def of_descent(truth: dict[str, float], end: Any, off: np.ndarray) -> list[Check]:
-    """The grid's own numbers, to the places stated, and where gradient descent ends."""
+    """Check the grid's own numbers, to the printed digits, and the end of gradient descent."""
     checks = [Check.in_value(f"grid: {name}", stated, truth[key], 1e-4)
               for name, key, stated in STATED]  # fmt: skip
     for i, name in enumerate(("θ₁", "θ₂")):
@@ -229,7 +224,7 @@ def of_descent(truth: dict[str, float], end: Any, off: np.ndarray) -> list[Check
 
 def of_draws(truth: dict[str, float], nuts: sgld.Draws, found: dict[int, sgld.Draws],
              swaps: sgld.Draws) -> list[Check]:  # fmt: skip
-    """The modes' shares, and the moments of replica exchange."""
+    """Check the shares of the modes, and the moments of replica exchange."""
     checks = [Check.in_value("NUTS: P(θ₂ > 0)", truth["up"], share(nuts).mean(), 0.1)]
     for m, draws in found.items():
         worst = max(share(draws), key=lambda p: abs(p - truth["up"]))

@@ -1,10 +1,7 @@
 """X5: stochastic volatility of the S&P 500.
 
-X5's hybrid, as the document has it: SGLD with the latents replaced by a Gaussian walk.
-
-X5's data and model, and its whole posterior sampled.
-
-X5's text and figures.
+The document replaces the latents of SGLD by a Gaussian walk (`hybrid`); this entry also samples the
+whole posterior (`sample_latents`), and compares both with long NUTS.
 """
 
 from __future__ import annotations
@@ -37,24 +34,24 @@ WAVES = 4 * np.sin(np.pi * np.arange(DAYS) / (2 * DAYS)) ** 2  # of s_i - s_{i-1
 
 
 def log_student_t(r, nu, s):
-    """log StudentT(r | nu, 0, exp(s))."""
+    """Return log StudentT(r | nu, 0, exp(s))."""
     z2 = (r * jnp.exp(-s)) ** 2
     constant = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * jnp.log(nu * jnp.float32(np.pi))
     return constant - s - (nu + 1) / 2 * jnp.log1p(z2 / nu)
 
 
 def scales(sigma):
-    """About the posterior sd of each cosine coefficient of s, given sigma."""
+    """Return approximate posterior sds of the cosine coefficients of s, given sigma."""
     return sigma / jnp.sqrt(jnp.asarray(WAVES, jnp.float32) + INFORMATION * sigma**2)
 
 
 def latents(p: Any) -> Any:
-    """s_0 ... s_n from standardised cosine coefficients: an orthonormal change of coordinates."""
+    """Map standardised cosine coefficients to s_0 ... s_n by an orthonormal change of coordinates."""
     return jax.scipy.fft.idct(p["z"] * scales(p["sigma"]), norm="ortho")
 
 
 def log_density(p):
-    """Of (z, sigma, nu): the model's, with the Jacobian of s -> z."""
+    """Return the model's log density of (z, sigma, nu), with the Jacobian of s -> z."""
     sigma, s = p["sigma"], latents(p)
     walk = -0.5 * jnp.sum((jnp.diff(s) / sigma) ** 2) - (DAYS - 1) * jnp.log(sigma)
     priors = -0.5 * (s[0] / 100) ** 2 - 10 * sigma - 0.1 * p["nu"]
@@ -63,7 +60,7 @@ def log_density(p):
 
 
 def problem() -> tuple[sgld.Posterior, dict[str, Any]]:
-    """The posterior, and a start: s constant at log sd of the returns, priors' means."""
+    """Return the posterior and a start: s constant at log sd of the returns, prior means elsewhere."""
     positive = need("numpyro.distributions.constraints", "numpyro").positive
     posterior = sgld.Posterior(
         log_density, constraints={"nu": positive, "sigma": positive, "z": None}
@@ -74,7 +71,7 @@ def problem() -> tuple[sgld.Posterior, dict[str, Any]]:
 
 
 def sample_nuts(draws: int, seed: int) -> sgld.Draws:
-    """NUTS with log sigma and log nu in units of about their posterior sds, as z is already.
+    """Run NUTS with log sigma and log nu in units of about their posterior sds; z already has unit sds.
 
     Chains start dispersed by 1: in log sigma that is ten sds, and those that begin at a sigma of
     .01 are drawn on towards 0, where float32 no longer resolves the steps of the walk.
@@ -96,7 +93,7 @@ def sample_nuts(draws: int, seed: int) -> sgld.Draws:
 
 
 def sample_latents(draws: int, seed: int) -> sgld.Draws:
-    """All latents as parameters: BAOA with D the squared posterior scales, a step by hand."""
+    """Sample all latents as parameters by BAOA, with D the squared posterior scales and a given step."""
     posterior, init = problem()
     # of log nu, log sigma
     D = {"nu": jnp.float32(0.06), "sigma": jnp.float32(0.01), "z": jnp.ones(DAYS)}
@@ -107,7 +104,7 @@ def sample_latents(draws: int, seed: int) -> sgld.Draws:
 
 
 def latent_paths(draws: sgld.Draws, days: np.ndarray) -> np.ndarray:
-    """s on `days` of what `full` returns, [chain, draw, day]."""
+    """Return s on `days` of the result of `full`, [chain, draw, day]."""
     count = len(draws.position["nu"])
     chains = (jax.tree.map(lambda leaf, c=c: leaf[c], draws.position) for c in range(count))
     return np.concatenate([np.asarray(jax.lax.map(latents, chain, batch_size=100))[None][..., days]
@@ -126,7 +123,7 @@ UNDER = (
 
 
 def hybrid(replicates: int, steps: int, seed: int) -> sgld.Draws:
-    """The document's: SGLD over sigma, nu, s_0, mu with s_i = s_{i-1} + mu_i + sigma eps_i.
+    """Run the document's SGLD over sigma, nu, s_0, mu with s_i = s_{i-1} + mu_i + sigma eps_i.
 
     The rows are walks eps, of which each step takes some: the mean over walks stands for E_q.
     """
@@ -158,7 +155,7 @@ def hybrid(replicates: int, steps: int, seed: int) -> sgld.Draws:
 
 
 def paths(draws: sgld.Draws, days: np.ndarray) -> np.ndarray:
-    """E s on `days` of what `hybrid` returns, [chain, draw, day]."""
+    """Return E s on `days` of the result of `hybrid`, [chain, draw, day]."""
     return (draws.position["s0"][..., None] + np.cumsum(draws.position["mu"], -1))[..., days - 1]
 
 
@@ -171,7 +168,7 @@ X5_KEY = (("accent-soft", "90% band"), ("accent", "median"), ("contrast", "media
 
 
 def band(title: str, days: np.ndarray, quantiles: Any, exact: Any = None) -> Panel:
-    """A 90% band of the volatility exp(s), with its median, and NUTS's median."""
+    """Plot a 90% band of the volatility exp(s) with its median, and NUTS's median."""
     panel, (low, middle, high) = Panel(title, 200, width=WIDE_WIDTH), quantiles
     panel.axes.fill_between(YEAR[days], low, high, color=COLOURS["accent-soft"], linewidth=0)
     panel.axes.plot(YEAR[days], middle, color=COLOURS["accent"], linewidth=1)
@@ -188,13 +185,13 @@ def band(title: str, days: np.ndarray, quantiles: Any, exact: Any = None) -> Pan
 
 
 def volatility(title: str, nuts: Any, s: np.ndarray) -> Panel:
-    """The band of draws s [chain, draw, day] beside NUTS's median."""
+    """Plot the band of draws s [chain, draw, day] with NUTS's median."""
     quantiles = np.exp(np.quantile(s.astype(float), [0.05, 0.5, 0.95], axis=(0, 1)))
     return band(title, np.array(nuts["days"]), quantiles, nuts["q50"])
 
 
 def model(nuts: Any, full: sgld.Draws, vi: sgld.Draws) -> Section:
-    """The model, NUTS's answer, and the laws of sigma and nu by all three."""
+    """Write the section on the model, NUTS's answer, and the distributions of sigma and nu."""
     styles = [{"color": COLOURS[c], "linewidth": 1.5} for c in ("contrast", "accent", "chain-2")]
     p = np.arange(1, 100) / 100
     laws = [
@@ -223,7 +220,7 @@ def model(nuts: Any, full: sgld.Draws, vi: sgld.Draws) -> Section:
 def printed_section(
     nuts: Any, vi: sgld.Draws, s: np.ndarray, replicates: int, steps: int
 ) -> Section:
-    """The hybrid."""
+    """Write the section on the hybrid as printed."""
     sigma = np.asarray(vi.position["sigma"])[0]
     return Section("As printed: SGLD with reparameterised latents", (
         "The document samples σ, ν, s_0 and μ_i, with s_i = s_{i−1} + μ_i + σ ε_i drawn afresh: for given "
@@ -241,7 +238,7 @@ def printed_section(
 
 
 def whole_section(nuts: Any, full: sgld.Draws, s: np.ndarray) -> Section:
-    """All latents sampled."""
+    """Write the section on sampling all latents."""
     rows = full.summary().to_dict()["parameters"]
     gradients = full.num_chains * full.info["num_steps"]
     return Section("All latents as parameters", (
@@ -271,7 +268,7 @@ NEEDS = ("numpyro",)  # constraints
 
 
 def run(quick: bool = False, seed: int = 0) -> Entry:
-    """The hybrid as printed and the whole posterior, against long NUTS."""
+    """Compare the hybrid as printed and the whole posterior with long NUTS."""
     nuts = json.loads((Path(__file__).parent / "x5_nuts.json").read_text())
     days, (replicates, steps) = np.array(nuts["days"]), (20, 2_000) if quick else (100, 5_000)
     vi = hybrid(replicates, steps, seed)
@@ -299,7 +296,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
 def compare(
     title: str, nuts: Any, draws: sgld.Draws, s: np.ndarray, quick: bool, reason: str | None = None
 ) -> list[Check]:
-    """Moments of sigma, nu and of s [chain, draw, day] against NUTS's."""
+    """Check moments of sigma, nu and of s [chain, draw, day] against NUTS."""
     checks, wide = [], 0.3 if quick else 0.15
     for name, sign in (("sigma", "σ"), ("nu", "ν")):
         row, x = nuts[name], np.asarray(draws.position[name], float)

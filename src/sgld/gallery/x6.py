@@ -16,12 +16,12 @@ DESCENT_STEPS = 400
 
 
 def log_density(theta):
-    """Of N(0, diag(1, .01)): its gradient is -HESSIAN theta."""
+    """Return the log density of N(0, diag(1, .01)); its gradient is -HESSIAN theta."""
     return -0.5 * jnp.sum(jnp.asarray(HESSIAN, jnp.float32) * theta**2)
 
 
 def draw(D: np.ndarray, h: float, **options) -> np.ndarray:
-    """[chain, draw, 2] of SGLD with a given step; a draw is the position that a step starts from."""
+    """Run SGLD with a given step, [chain, draw, 2]; a draw is the position that a step starts from."""
     draws = sgld.sample(
         sgld.Posterior(log_density), None, jnp.asarray(START, jnp.float32), step_size=h,
         preconditioner=sgld.Diagonal(jnp.asarray(D, jnp.float32)), thin=1, progress=False,
@@ -31,22 +31,22 @@ def draw(D: np.ndarray, h: float, **options) -> np.ndarray:
 
 
 def descend(D: np.ndarray, h: float) -> np.ndarray:
-    """[DESCENT_STEPS, 2]: at temperature 0 SGLD is (preconditioned) gradient descent."""
+    """Run SGLD at temperature 0, [DESCENT_STEPS, 2], which is (preconditioned) gradient descent."""
     return draw(D, h, temperature=0.0, num_chains=1, num_draws=DESCENT_STEPS, burn_in=0)[0]
 
 
 def path(D: np.ndarray, h: float) -> np.ndarray:
-    """The same in closed form: theta_k = (1 - h D HESSIAN)^k theta_0."""
+    """Return the path of `descend` in closed form: theta_k = (1 - h D HESSIAN)^k theta_0."""
     return START * (1 - h * D * HESSIAN) ** np.arange(DESCENT_STEPS)[:, None]
 
 
 def stationary(D: np.ndarray, h: float) -> np.ndarray:
-    """SGLD's variances, 1 / (l (1 - h D l / 2)) for curvature l: exact for h -> 0 only."""
+    """Return SGLD's variances, 1 / (l (1 - h D l / 2)) for curvature l; they are exact for h -> 0 only."""
     return 1 / (HESSIAN * (1 - h * D * HESSIAN / 2))
 
 
 def contours(title: str, theta: np.ndarray) -> Panel:
-    """A path over the level lines of the quadratic."""
+    """Plot a path over the level lines of the quadratic."""
     panel = Panel(title, 150, xlabel="θ₁", ylabel="θ₂")
     x, y = np.meshgrid(np.linspace(-1, 10.6, 80), np.linspace(-1.1, 1.1, 80))
     energy = 0.5 * (x**2 + 100 * y**2)
@@ -59,7 +59,7 @@ def contours(title: str, theta: np.ndarray) -> Panel:
 
 
 def run(quick: bool = False, seed: int = 0) -> Entry:
-    """Descent and sampling, with D = I and with D = Sigma, against the closed forms."""
+    """Compare descent and sampling, with D = I and with D = Sigma, with the closed forms."""
     h = {"D = I": 0.015, "D = Σ": 0.2}  # stable up to .02 and up to 2
     D = {"D = I": IDENTITY, "D = Σ": SIGMA}
     found = {name: descend(D[name], h[name]) for name in h}

@@ -1,8 +1,6 @@
 """X8: three Gaussian clusters, a small network sampled by the PyTorch optimiser.
 
-X8's data and network: in JAX for NUTS, and in a PyTorch training loop.
-
-X8's text and figures.
+The network is written twice: in JAX for NUTS, and in a PyTorch training loop.
 """
 
 from __future__ import annotations
@@ -34,12 +32,12 @@ POINTS = CENTRES[LABELS] + np.random.default_rng(8).standard_normal((3 * POINTS_
 
 
 def logits(w: Any, x: Any) -> Any:
-    """The network, 2-16-3 with tanh."""
+    """Evaluate the network, 2-16-3 with tanh."""
     return jnp.tanh(x @ w["w1"] + w["b1"]) @ w["w2"] + w["b2"]
 
 
 def problem() -> tuple[sgld.Posterior, Any, dict[str, Any]]:
-    """The network's posterior in JAX, data and a start, for NUTS: the truth."""
+    """Return the network's posterior in JAX, data and a start, for NUTS: the truth."""
     shapes = {"b1": (UNITS,), "b2": (3,), "w1": (2, UNITS), "w2": (UNITS, 3)}
     keys = jax.random.split(jax.random.key(8), len(shapes))
     init = {
@@ -54,7 +52,7 @@ def problem() -> tuple[sgld.Posterior, Any, dict[str, Any]]:
 
 
 def train(temperature: float, chains: int, steps: int, seed: int) -> Any:
-    """An Ensemble of what `chains` training loops visit after their first fifth."""
+    """Collect an Ensemble from `chains` training loops after their first fifth."""
     torch, optim = need("torch", "torch"), sgld.torch
     x, y = torch.tensor(POINTS, dtype=torch.float32), torch.tensor(LABELS)
     with torch.random.fork_rng(devices=[]):
@@ -84,7 +82,7 @@ def train(temperature: float, chains: int, steps: int, seed: int) -> Any:
 
 
 def predict(ensemble: Any) -> dict[str, np.ndarray]:
-    """Probabilities and epistemic uncertainty at the point and on the map; the point's, per draw."""
+    """Return probabilities and epistemic uncertainty at the point, per draw, and on the map."""
     torch = need("torch", "torch")
     places = torch.tensor(np.concatenate([POINT, PREDICTION_GRID]), dtype=torch.float32)
     found = ensemble.predict_classes(places)
@@ -106,7 +104,7 @@ CLASS_LABELS = tuple((f"chain-{k}", f"class {k}") for k in range(3))
 
 
 def ground(title: str) -> Panel:
-    """The plane of the data, with the cross."""
+    """Plot the plane of the data, with the cross."""
     panel = Panel(title, 190)
     panel.axes.plot(*POINT[0], "x", color=COLOURS["ink"], markersize=7, markeredgewidth=1.6)
     panel.axes.set(xlim=X1[[0, -1]], ylim=X2[[0, -1]])
@@ -116,14 +114,14 @@ def ground(title: str) -> Panel:
 
 
 def shade(panel: Panel, values: Any, levels: Any, colour: str) -> None:
-    """Darker where `values`, on the map, are above more levels."""
+    """Shade the map darker the more levels `values` exceeds."""
     values = np.reshape(values, (len(X2), len(X1)))
     for level in levels:
         panel.axes.contourf(X1, X2, values, [level, 2], colors=COLOURS[colour], alpha=0.22)
 
 
 def loop(truth: Any, warm: Any, cold: Any, chains: int, steps: int) -> Section:
-    """The data, and what the networks say at the point."""
+    """Plot the data, and the predictions of the networks at the point."""
     data, point = ground("The data; the cross is (2, 2)"), truth["point"]["mean"]
     for k in range(3):
         data.axes.plot(*POINTS[k == LABELS].T, ".", color=COLOURS[f"chain-{k}"], markersize=3)
@@ -146,7 +144,7 @@ def loop(truth: Any, warm: Any, cold: Any, chains: int, steps: int) -> Section:
 
 
 def predictions(truth: Any, warm: Any, cold: Any) -> Section:
-    """Maps of the classes' probabilities."""
+    """Plot maps of the probabilities of the classes."""
     panels = []
     for name, p in zip(SAMPLER_NAMES, (np.array(truth["map"]["mean"]), warm["p"][1:], cold["p"][1:]),
                        strict=True):  # fmt: skip
@@ -161,7 +159,7 @@ def predictions(truth: Any, warm: Any, cold: Any) -> Section:
 
 
 def disagreement(truth: Any, warm: Any, cold: Any) -> Section:
-    """Maps of the epistemic uncertainty."""
+    """Plot maps of the epistemic uncertainty."""
     panels, levels = [], (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
     found = (truth["map"]["epistemic"], warm["epistemic"][1:], cold["epistemic"][1:])
     for name, values in zip(SAMPLER_NAMES, found, strict=True):
@@ -186,7 +184,7 @@ NEEDS = ("torch",)
 
 
 def run(quick: bool = False, seed: int = 0) -> Entry:
-    """The posterior and a cold one by the optimiser, beside long NUTS."""
+    """Compare the posterior and a cold one, sampled by the optimiser, with long NUTS."""
     chains, steps = (2, 15_000) if quick else (4, 60_000)
     torch = need("torch", "torch")
     threads = torch.get_num_threads()
@@ -208,7 +206,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
 
 
 def compare(name: str, truth: Any, found: Any, reason: str | None = None) -> list[Check]:
-    """Predictions at the point and on the map, against NUTS's."""
+    """Check predictions at the point and on the map against NUTS."""
     point = truth["point"]["mean"]
     mean, epistemic = (np.array(truth["map"][key]) for key in ("mean", "epistemic"))
     rms = np.sqrt(np.mean((found["p"][1:] - mean) ** 2))

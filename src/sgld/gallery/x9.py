@@ -1,12 +1,8 @@
-"""X9: Welling & Teh (2011): noise crossing, rejection rates, logistic regression, natural ICA.
+"""X9: Welling & Teh (2011).
 
-X9's third part: independent components by natural-gradient SGLD.
-
-X9's second part: logistic regression with a Laplace prior, on a real table or a reader's own.
-
-X9's first part: Welling & Teh's two noises, and what Metropolis would reject.
-
-X9's truth where the table is the reader's own: NUTS on the logistic regression.
+The entry has three parts: the two noises with the rejection rate that Metropolis would have,
+logistic regression with a Laplace prior on a bundled or user-supplied table, and independent
+components by natural-gradient SGLD. NUTS gives the truth.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ from ..core.pytrees import as_pytree
 
 
 class State(NamedTuple):
-    """W, flat."""
+    """The matrix W, flattened."""
 
     position: Any
 
@@ -49,12 +45,12 @@ class NaturalSGLD:
     num_noises: ClassVar[int] = 1
 
     def init(self, position: Any) -> State:
-        """The state at a position."""
+        """Return the state at a position."""
         return State(position)
 
     def step(self, state: State, grad: Any, step_size: Any, noise: Any, *, preconditioner: Any,
              temperature: Any) -> State:  # fmt: skip
-        """The equation above."""
+        """Take one step of the equation above."""
         d = round(state.position.size**0.5)
         h, T, W = step_size, temperature, state.position.reshape(-1, d)
         G, xi = grad(state.position).reshape(W.shape), noise.reshape(W.shape)
@@ -65,25 +61,25 @@ class NaturalSGLD:
 
 
 def log_source(W, x):
-    """log p(x | W): log |det W| and sources of density 1 / (4 cosh^2(y / 2)), y = W x."""
+    """Return log p(x | W): log |det W| and sources of density 1 / (4 cosh^2(y / 2)), y = W x."""
     y = W @ x
     return jnp.linalg.slogdet(W)[1] - jnp.sum(jax.nn.softplus(y) + jax.nn.softplus(-y))
 
 
 def ica() -> sgld.Posterior:
-    """Entries of W are N(0, 100) a priori."""
+    """Build the posterior of W, whose entries are N(0, 100) a priori."""
     return sgld.Posterior(lambda W: -0.005 * jnp.sum(W**2), log_source)
 
 
 def amari(W: np.ndarray, A: np.ndarray) -> Any:
-    """Of W [..., d, d] to the inverse of the mixing A: 0 where W A permutes and scales, at most 1."""
+    """Return the Amari distance of W [..., d, d] to the inverse of A; 0 if W A permutes and scales."""
     P, d = np.abs(np.asarray(W, float) @ A), len(A)
     rows, down = ((P.sum(axis) / P.max(axis) - 1).sum(-1) for axis in (-1, -2))
     return (rows + down) / (2 * d * (d - 1))
 
 
 def mixtures() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Of each: x [N, 3], float32, and the mixing A [3, 3]."""
+    """Return x [N, 3], float32, and the mixing matrix A [3, 3] of both mixtures."""
     rng = np.random.default_rng(3)
     returns = np.diff(np.log(columns("sp500_close")["close"]))[:2904].reshape(3, 968).T
     out = {}
@@ -94,7 +90,7 @@ def mixtures() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def unmix(x: np.ndarray, steps: int, seed: int) -> sgld.Draws:
-    """Natural-gradient SGLD, batches of 50, h falling from .2 / N to .02 / N."""
+    """Run natural-gradient SGLD with batches of 50 and h from .2 / N down to .02 / N."""
     N = len(x)
     h = sgld.polynomial_between(0.2 / N, 0.02 / N, steps, 0.55)
     return sgld.sample(
@@ -105,7 +101,7 @@ def unmix(x: np.ndarray, steps: int, seed: int) -> sgld.Draws:
 
 
 def independent_components(exact: Any, steps: int, seed: int) -> tuple[list[Check], Section]:
-    """Both mixtures; `exact` has NUTS's Amari distances."""
+    """Separate both mixtures; `exact` has NUTS's Amari distances."""
     checks, distances, panels = [], {}, []
     for name, (x, A) in mixtures().items():
         draws, truth = unmix(x, steps, seed), exact[name]["mean"]
@@ -140,18 +136,18 @@ X9_BATCH_ROWS, MIN_SWEEPS, MAX_STEPS_OF_SWEEP = 10, 60, 46
 
 
 def log_laplace(w):
-    """Each coefficient Laplace(0, 1), as in the paper."""
+    """Return the log prior: each coefficient is Laplace(0, 1), as in the paper."""
     return -jnp.sum(jnp.abs(w))
 
 
 def log_bernoulli(w, row):
-    """log p(y | x, w)."""
+    """Return log p(y | x, w)."""
     x, y = row
     return jax.nn.log_sigmoid((2 * y - 1) * (x @ w))
 
 
 def split(X: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
-    """Standardised with an intercept; a fifth of the rows held out: (train, test)."""
+    """Standardise the columns, add an intercept, hold out a fifth of the rows: (train, test)."""
     test = np.random.default_rng(0).permutation(len(y)) < len(y) // 5
     X, varies = np.asarray(X, np.float64), np.ptp(X[~test], axis=0) > 0
     X = (X - X[~test].mean(0)) / np.where(varies, X[~test].std(0), 1)
@@ -161,20 +157,20 @@ def split(X: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
 
 
 def logistic() -> sgld.Posterior:
-    """The model of both: Laplace prior, Bernoulli outcomes."""
+    """Build the model of both experiments: Laplace prior, Bernoulli outcomes."""
     return sgld.Posterior(log_laplace, log_bernoulli)
 
 
 @jax.jit
 def log_joint(w: Any, data: Any) -> Any:
-    """log p(w, data) for w [..., d]."""
+    """Return log p(w, data) for w [..., d]."""
     one = lambda w: log_laplace(w) + jnp.sum(jax.vmap(log_bernoulli, (None, 0))(w, data))  # noqa: E731
     flat = jax.lax.map(one, w.reshape(-1, w.shape[-1]), batch_size=64)
     return flat.reshape(w.shape[:-1])
 
 
 def chances(w: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """P(y = 1) of each row [..., N] for w [..., d]."""
+    """Return P(y = 1) of each row [..., N] for w [..., d]."""
     return 1 / (1 + np.exp(-np.clip(w.astype(float) @ X.T, -500, 500)))
 
 
@@ -227,7 +223,7 @@ def logistic_regression(truth: Any, own: Table | None, seed: int) -> tuple[list[
 
 
 def noise_crossing(updates: int, seed: int) -> tuple[list[Check], Section]:
-    """The mixture of X4 with batches of 1: both noises along the run, and the rejection rate."""
+    """Run the mixture of X4 with batches of 1: both noises along the run, and the rejection rate."""
     posterior = sgld.Posterior(x4.log_prior, x4.log_likelihood)
     data = x4.DATA.astype(np.float32)
     h = sgld.polynomial_between(0.005, 0.00005, updates, 0.55)
@@ -263,7 +259,7 @@ def noise_crossing(updates: int, seed: int) -> tuple[list[Check], Section]:
 
 
 def noises(phase: Any) -> Panel:
-    """Injected variance, and each chain's gradient noise, along the run."""
+    """Plot the injected variance, and each chain's gradient noise, along the run."""
     at, step = phase.step_size, phase.step + 1
     curves = [("injected, 2h", step, 2 * at)]
     curves += [("gradient, four chains" if c == 0 else "", step, at**2 * level)
@@ -275,7 +271,7 @@ def noises(phase: Any) -> Panel:
 
 
 def rejections(sizes: np.ndarray, rates: np.ndarray) -> Panel:
-    """The share of steps of each size that Metropolis would reject."""
+    """Plot the share of steps of each size that Metropolis would reject."""
     styles = [{"color": COLOURS["accent"], "marker": "o", "markersize": 3}]
     return lines("Share of moves Metropolis would reject", [("", sizes, rates)], styles=styles,
                  log="xy", xlabel="step size h", width=WIDE_WIDTH)  # fmt: skip
@@ -285,7 +281,7 @@ def rejections(sizes: np.ndarray, rates: np.ndarray) -> Panel:
 
 
 def mode(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Newton's mode w [d] under N(0, I), close to that under the Laplace prior, and X^T V X there."""
+    """Find Newton's mode w [d] under N(0, I), near that under the Laplace prior, and X^T V X there."""
     w = np.zeros(X.shape[1])
     for _ in range(20):
         p = chances(w, X)
@@ -295,7 +291,7 @@ def mode(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def referee(own: Table, num_draws: int, seed: int) -> dict[str, Any]:
-    """What `x9_nuts.json` holds for the cancer data, and a step size h.
+    """Compute what `x9_nuts.json` holds for the cancer data, and a step size h.
 
     NUTS has u with w = center + L u, where L L^T is about the posterior's covariance: without it
     columns that all but sum to a constant, as those of a9a do, make long trajectories.
@@ -330,7 +326,7 @@ NEEDS = ("sklearn",)  # the cancer data
 
 
 def run(quick: bool = False, seed: int = 0, data: Table | None = None) -> Entry:
-    """The three experiments; the regression on `data` where given."""
+    """Run the three experiments; the regression uses `data` if given."""
     truth = json.loads((Path(__file__).parent / "x9_nuts.json").read_text())
     noises, crossing = noise_crossing(50_000 if quick else 1_000_000, seed)
     known = truth if data is None else referee(data, 150 if quick else 400, seed)
