@@ -418,7 +418,7 @@ X = jnp.linspace(0.0, 1.0, 50)
     ("source", "error", "message"),
     [
         (Bare(), UsageError, "Bare, lacks hash, chunk, fetch, with_batches"),
-        (Unregistered(), UsageError, "is no pytree"),
+        (Unregistered(), UsageError, "is not a pytree"),
         (
             Unregistered,
             UsageError,

@@ -105,7 +105,7 @@ def test_arrays_that_lie_over_the_mesh_already_are_drawn_from(folder):
     [
         ("axes", "UsageError: mesh must have the axes 'chain' and 'data'. Got 'chains', 'rows'"),
         ("kind", "UsageError: mesh must be a jax.sharding.Mesh. Got int"),
-        ("chains", "do not divide 6 chains; give num_chains=8"),
+        ("chains", "6 chains is not a multiple of 4; give num_chains=8"),
         ("rows", "4 devices on its axis 'data', more than the 3 rows"),
         ("nan", "DataError: data leaf '[0]' holds NaN or infinity"),
     ],

@@ -254,7 +254,7 @@ def of_the_old_format(path):
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (edited, "setup.npz is not what was written"),
+        (edited, "setup.npz .*was damaged"),
         (truncated, "setup.npz cannot be read"),
         (foreign, "setup.npz belongs to another run"),
         (naming_code, "subprocess.Popen is not known"),

@@ -38,7 +38,7 @@ def test_a_value_that_is_long_is_named_by_its_kind():
 
 def test_rows_by_name_are_led_to_data():
     with pytest.raises(
-        UsageError, match=r"sample takes no x\. .*; rows go into data=, .*data=\{'x': x, \.\.\.\}\."
+        UsageError, match=r"sample takes no x\. .*; pass rows in data=, .*data=\{'x': x, \.\.\.\}\."
     ):
         sgld.sample(GAUSSIAN, x=np.zeros(10))
 

@@ -62,7 +62,7 @@ def test_a_run_out_of_time_gives_the_first_draws_of_the_longer_one(late):
 
 def test_time_that_is_up_before_the_first_draw_is_told_with_the_stage():
     with pytest.raises(
-        RunError, match="max_seconds = 1e-09 was up before the first draw, at the stage '"
+        RunError, match="max_seconds = 1e-09 ended before the first draw, at the stage '"
     ):
         run(max_seconds=1e-9)
 

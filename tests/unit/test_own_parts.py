@@ -146,9 +146,9 @@ def finished(tmp_path_factory):
 @pytest.mark.parametrize(
     "part, said",
     [
-        (dict(sampler=Unregistered()), "the sampler Unregistered is no pytree"),
-        (dict(sampler=Holding()), "the sampler Holding cannot pass into compiled code"),
-        (dict(preconditioner=Flat()), "the preconditioner Flat is no pytree"),
+        (dict(sampler=Unregistered()), "the sampler Unregistered is not a pytree"),
+        (dict(sampler=Holding()), "the sampler Holding cannot be passed to compiled code"),
+        (dict(preconditioner=Flat()), "the preconditioner Flat is not a pytree"),
         (dict(step_size=lambda step: 0.1j), "step_size must give real numbers. Got complex64"),
         (dict(keep=lambda t: jax.random.key(0)), r"keep's 'x' has dtype key<fry>"),
         (

@@ -51,7 +51,7 @@ def test_what_changes_between_two_calls_is_refused(likelihood):
 def test_the_prior_is_asked_too_and_the_call_is_refused():
     noisy = sgld.Posterior(lambda t: -0.5 * t**2 * (1 + np.float32(RNG.random())))
     with pytest.raises(
-        UsageError, match=r"log_prior is not a function .* asked twice at init it gives"
+        UsageError, match=r"log_prior is not a function .* two calls at init return"
     ):
         prepare(noisy, None, np.float32(1.0))
 

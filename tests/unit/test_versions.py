@@ -192,7 +192,7 @@ def test_an_arviz_with_other_containers_is_named(criteria, monkeypatch):
     for name in ("ELPDData", "ELPDDataLOO", "ELPDDataLOOSubsample"):
         if hasattr(utils, name):
             monkeypatch.setattr(utils, name, other)
-    with pytest.raises(MissingExtra, match=r"arviz-stats .* was written for 0\.8 to 1\.3"):
+    with pytest.raises(MissingExtra, match=r"arviz-stats .* is tested with 0\.8 to 1\.3"):
         criteria[0]["right"].to_arviz()
 
 

@@ -1,1 +1,1 @@
-"""Errors of user code, progress, files, pytrees, devices and versions of other libraries."""
+"""Errors of user functions, progress, files, pytrees, devices and versions of other libraries."""

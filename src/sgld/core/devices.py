@@ -1,20 +1,18 @@
-"""From the host to the device without a compiled function, and compiling beside other work.
+"""Device transfers, background compilation, memory checks and meshes of several devices.
 
-Every `jnp` call outside compiled code is a function that JAX traces, compiles and keeps for each
-new shape: 10 to 20 ms of a first call each, `jnp.asarray` of a NumPy array not excepted. What
-only moves numbers is therefore sent, and what comes in twos and threes is one compiled function.
+Every `jnp` call outside compiled code is a function that JAX traces and compiles for each new shape.
+That costs 10 to 20 ms per first call, also for `jnp.asarray` of a NumPy array. Code that only moves
+numbers therefore uses `device_put`, and several operations share one compiled function.
 
-What the machine can give, and refusals before more than that is asked for.
+Memory is predicted from shapes before it is allocated. A prediction counts the bytes held at the same
+time, and a prediction above the free memory is refused. Close to that limit, the operating system may
+still end a run.
 
-Memory is predicted from shapes before any is taken. A prediction counts what is held at once, and
-refuses what is beyond what is free: close to that, the operating system may still end a run.
-
-Devices that share a run: a mesh with the axes "chain" and "data", on JAX's own runtime.
-
-Compiled code is written for one device and partitioned by XLA: arrays say how they lie, [chain, ...]
-over the axis "chain", rows over the axis "data", and the collectives follow. Nothing here moves a
-number by itself. Where a mesh spans several processes, all of them run this program in step: what the
-clock decides is decided by the first (`agreed`), and the host reads what lies elsewhere (`on_host`).
+A mesh has the axes "chain" and "data", and uses JAX's own runtime. Compiled code is written for one
+device and partitioned by XLA: arrays declare their sharding ([chain, ...] over the axis "chain", rows
+over the axis "data"), and XLA adds the collectives. Where a mesh spans several processes, all of them
+run this program in step. The first process makes every decision that depends on the clock (`agreed`),
+and `on_host` reads arrays whose parts are on other processes.
 """
 
 from __future__ import annotations
@@ -37,31 +35,29 @@ from jaxtyping import Array, Int
 
 from ..errors import DataError, RunError, SGLDError, UsageError, first_line
 
-XLA_ALIGNMENT_BYTES = 64  # bytes, to which XLA has its arrays begin
+XLA_ALIGNMENT_BYTES = 64  # the alignment in bytes that XLA requires of host arrays
 
 
 def check_device() -> None:
-    """UsageError where JAX finds none of the platforms that it was told to use."""
+    """Raise UsageError if JAX finds none of the platforms that JAX_PLATFORMS requests."""
     try:
         jax.devices()
-    except (
-        Exception
-    ) as error:  # RuntimeError of one that fails, AssertionError of one that is unknown
-        asked = getattr(jax.config, "jax_platforms", None)  # of the state, which has no stub
+    except Exception as error:  # RuntimeError if one fails, AssertionError if it is unknown
+        asked = getattr(jax.config, "jax_platforms", None)  # no type stub has this attribute
         raise UsageError(
-            f"JAX finds no device where JAX_PLATFORMS = {asked} asks for one ({first_line(error)}); leave it "
-            "unset, or install the version of JAX for that device."
+            f"JAX finds no device for JAX_PLATFORMS = {asked} ({first_line(error)}); leave it unset, or install the "
+            "version of JAX for that device."
         ) from error
 
 
 @contextlib.contextmanager
 def compiling(function: Any, *arguments: Any, **named: Any) -> Iterator[None]:
-    """Compile a jitted function for a call with these arguments, while what is inside is done.
+    """Compile a jitted function for these arguments in a thread while the body of the block runs.
 
-    XLA lets go of the interpreter while it compiles. The call that comes later finds the function
-    compiled; nothing is donated, and what goes wrong here goes wrong there, where it is answered.
+    XLA releases the interpreter lock while it compiles, and a later call finds the function compiled.
+    No argument is donated. Errors are suppressed here, because the later call raises them again.
     """
-    double = jax.config.read("jax_enable_x64")  # which a thread does not inherit
+    double = jax.config.read("jax_enable_x64")  # a thread does not inherit it
 
     def compile_() -> None:
         with contextlib.suppress(Exception), jax.enable_x64(double):
@@ -76,33 +72,33 @@ def compiling(function: Any, *arguments: Any, **named: Any) -> Iterator[None]:
 
 
 def sent(values: Any, dtype: Any = None, *, owned: bool = False) -> Array:
-    """A copy of `values` on the device; `owned`: of an array that nobody else writes to."""
-    # a copy, because on a CPU the device's array would be the host's own memory
+    """Return a copy of `values` on the device; with `owned`, no other code writes to the array."""
+    # copied, because on a CPU the device array would share the host's memory
     try:
         return jax.device_put(np.asarray(values, dtype) if owned else np.array(values, dtype))
     except (RuntimeError, AssertionError):
-        check_device()  # says so, where that is what is wrong
+        check_device()  # raises a clearer error if no device is available
         raise
 
 
 def sent_rows(values: Any, rows: Int[np.ndarray, " m"]) -> Array:
-    """values[rows] on the device, copied once: a CPU takes memory that is aligned as it lies."""
+    """Return values[rows] on the device with one copy: a CPU uses aligned host memory directly."""
     values = np.asarray(values)
     shape, size = (len(rows), *values.shape[1:]), values[:1].nbytes * len(rows)
     memory = np.empty(size + XLA_ALIGNMENT_BYTES, np.uint8)
     begin = -memory.ctypes.data % XLA_ALIGNMENT_BYTES
     taken = memory[begin : begin + size].view(values.dtype).reshape(shape)
-    np.take(values, rows, axis=0, out=taken, mode="clip")  # which copies straight into `out`
+    np.take(values, rows, axis=0, out=taken, mode="clip")  # unbuffered, unlike "raise"
     return sent(taken, owned=True)
 
 
 def known_now(*values: Any) -> bool:
-    """Whether these are numbers already, not the placeholders of a function that is being compiled."""
+    """Return whether all values are concrete numbers rather than tracers of a compilation."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
 def stream_key(seed: int, stream: int) -> Array:
-    """fold_in(key(seed), stream), as one compiled function."""
+    """Return fold_in(key(seed), stream), computed by one compiled function."""
     return _folded(np.uint32(seed), np.uint32(stream))
 
 
@@ -119,17 +115,17 @@ CGROUP_MEMORY_FILES = (("memory.max", "memory.current"), ("memory/memory.limit_i
 
 
 def free_memory() -> float:
-    """Bytes that this process may still take; infinity where the platform does not say."""
+    """Return the bytes that this process may still allocate, or infinity if they are unknown."""
     return min(_of_the_machine(), _of_the_group(), _of_the_process())
 
 
 def check_memory(needed: float, what: str, remedy: str) -> None:
-    """UsageError where `what` would take more bytes than there are.
+    """Raise UsageError if `what` would need more bytes than are free.
 
     Args:
-      needed: bytes, predicted.
-      what: takes them; the sentence begins with it.
-      remedy: what to do about it; ends the sentence.
+      needed: the predicted number of bytes.
+      what: the object that needs the memory; the message begins with it.
+      remedy: the advice that ends the message.
 
     Example:
       >>> from sgld.core.devices import check_memory
@@ -143,7 +139,7 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
 
 
 def gib(size: float) -> str:
-    """Bytes in words."""
+    """Format a number of bytes in MiB or GiB."""
     if size < 2**26:
         return f"{size / 2**20:,.3g} MiB"
     return f"{size / 2**30:,.3g} GiB" if size < 2**50 else f"{size / 2**30:.1e} GiB"
@@ -162,15 +158,15 @@ def _of_the_machine() -> float:
 
 
 def _of_the_group() -> float:
-    """Of a container."""
+    """Return the free bytes under the memory limit of the control group (a container)."""
     for limit, used in CGROUP_MEMORY_FILES:
-        with contextlib.suppress(OSError, ValueError):  # no such group, or "max"
+        with contextlib.suppress(OSError, ValueError):  # no control group, or the limit is "max"
             return float(int((CGROUPS / limit).read_text()) - int((CGROUPS / used).read_text()))
     return float("inf")
 
 
 def _of_the_process() -> float:
-    """Under `ulimit -v`."""
+    """Return the free bytes under the limit of `ulimit -v`."""
     try:
         import resource
 
@@ -189,13 +185,13 @@ def _of_the_process() -> float:
 CHAIN, DATA = "chain", "data"
 MADE_BY = 'make it with jax.make_mesh((c, d), ("chain", "data"))'
 
-MAX_SENTENCE_BYTES = 4000  # bytes of a sentence that another process is told
+MAX_SENTENCE_BYTES = 4000  # bytes of an error message that is sent to the other processes
 
 _together: ContextVar[bool] = ContextVar("together", default=False)
 
 
 def as_mesh(mesh: Any) -> Mesh:
-    """`mesh=` as XLA is to partition for it. Raises UsageError for one with other axes or devices."""
+    """Return `mesh` with XLA's automatic partitioning; raise UsageError for other axes or devices."""
     if not isinstance(mesh, Mesh):
         raise UsageError(f"mesh must be a jax.sharding.Mesh. Got {type(mesh).__name__}; {MADE_BY}.")
     if sorted(mesh.axis_names) != [CHAIN, DATA]:
@@ -204,33 +200,34 @@ def as_mesh(mesh: Any) -> Mesh:
     processes = {device.process_index for device in mesh.devices.flat}
     if len(processes) not in (1, jax.process_count()) or jax.process_index() not in processes:
         raise UsageError(
-            f"mesh has devices of {len(processes)} of the {jax.process_count()} processes, without all or only "
-            "this one's; give every process the mesh of all devices, or each its own jax.local_devices()."
+            f"mesh has devices of {len(processes)} of the {jax.process_count()} processes, and must have those of "
+            "all processes or only of this one; give every process the mesh of all devices, or each its own "
+            "jax.local_devices()."
         )
     return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * 2)
 
 
 def check_chains(mesh: Mesh | None, num_chains: int) -> None:
-    """UsageError where the axis "chain" does not divide the chains."""
+    """Raise UsageError if the axis "chain" does not divide the number of chains."""
     if mesh is not None and num_chains % mesh.shape[CHAIN]:
         size = mesh.shape[CHAIN]
         raise UsageError(
-            f"mesh has {size} devices on its axis 'chain', which do not divide {num_chains} chains; give "
-            f"num_chains={max(1, round(num_chains / size)) * size}, or another mesh."
+            f"mesh has {size} devices on its axis 'chain', and {num_chains} chains is not a multiple of {size}; "
+            f"give num_chains={max(1, round(num_chains / size)) * size}, or another mesh."
         )
 
 
 def spans_processes(mesh: Mesh | None) -> bool:
-    """Whether some of the devices are another process's."""
+    """Return whether some devices of the mesh belong to another process."""
     if mesh is None:
         return False
     return any(device.process_index != jax.process_index() for device in mesh.devices.flat)
 
 
 def across(values: Any, mesh: Mesh | None, *axes: str | None) -> Array:
-    """A host's array on the devices, its leading axes laid over these axes of the mesh.
+    """Return a host array on the devices, with its leading axes sharded over these mesh axes.
 
-    Each process sends its own devices their parts, and nothing else.
+    Each process sends only the parts that belong to its own devices.
     """
     values = np.asarray(values)
     if mesh is None:
@@ -240,14 +237,14 @@ def across(values: Any, mesh: Mesh | None, *axes: str | None) -> Array:
 
 
 def like(values: np.ndarray, other: Array) -> Array:
-    """A host's array on the devices, laid over them as `other` is."""
+    """Return a host array on the devices, with the sharding of `other`."""
     if not isinstance(other.sharding, NamedSharding):
         return jax.device_put(values)
     return jax.make_array_from_callback(values.shape, other.sharding, lambda part: values[part])
 
 
 def on_host(leaf: Any) -> np.ndarray:
-    """An array as NumPy's, wherever its parts lie. Where that is elsewhere, all processes must call it."""
+    """Return an array as NumPy's; if parts are on other processes, all processes must call it."""
     if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
         assert isinstance(leaf.sharding, NamedSharding)
         leaf = _whole(leaf, NamedSharding(leaf.sharding.mesh, PartitionSpec()))
@@ -261,7 +258,7 @@ def _whole(leaf: Array, sharding: NamedSharding) -> Array:
 
 @contextmanager
 def in_step(mesh: Mesh | None) -> Iterator[None]:
-    """Inside, what `agreed` is asked is the first process's word, where the mesh spans several."""
+    """Let `agreed` return the first process's value inside the block if the mesh spans processes."""
     token = _together.set(spans_processes(mesh))
     try:
         yield
@@ -270,7 +267,7 @@ def in_step(mesh: Mesh | None) -> Iterator[None]:
 
 
 def agreed(value: float) -> float:
-    """What the first process says; `value` itself where there is no other. All must ask in step."""
+    """Return the first process's value, or `value` in a single process; all must call it in step."""
     if not _together.get():
         return value
     from jax.experimental import multihost_utils
@@ -279,12 +276,12 @@ def agreed(value: float) -> float:
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes: the only one, or the first of those in step."""
+    """Return whether this process writes files: it is the only one, or the first of those in step."""
     return not _together.get() or jax.process_index() == 0
 
 
 def said_by_all(digest: bytes) -> list[bytes]:
-    """What each process says, 32 bytes, in their order; this one's alone where there is no other."""
+    """Return the 32-byte digest of each process in order, or only this one in a single process."""
     if not _together.get():
         return [digest]
     from jax.experimental import multihost_utils
@@ -294,17 +291,17 @@ def said_by_all(digest: bytes) -> list[bytes]:
 
 
 def differing(word: str) -> int | None:
-    """The first process that says something else than the first one; None where all say the same."""
+    """Return the index of the first process whose text differs from that of process 0, or None."""
     said = said_by_all(hashlib.sha256(word.encode()).digest())
     return next((k for k, other in enumerate(said) if other != said[0]), None)
 
 
 @contextmanager
 def together() -> Iterator[None]:
-    """What one process alone does or may be refused, such as a file: its error is the error of all.
+    """Raise an error of one process, such as a file error, in every process of the mesh.
 
-    Without it the others would wait for ever at the next sum. Nothing inside may be asked of all in
-    step after that which may fail.
+    Without this block the other processes would wait forever at the next collective. Inside the block, no
+    collective may follow the operation that can fail.
     """
     error: Exception | None = None
     try:

@@ -1,12 +1,14 @@
-"""Files: arrays and JSON, written so that a stop at any instant loses nothing.
+"""Atomic, sealed files of arrays and JSON, and the lock of a run directory.
 
-Every file is written under a scratch name of its own, flushed to the disk, renamed, and its folder
-flushed: under its name stands the old content or the new, never a part. Every file is sealed: it
-holds the SHA-256 of all else that it holds. Reading trusts nothing: no symbolic link is followed,
-no array is made that is larger than the file that holds it, nothing is unpickled, and whatever is
-wrong is a RunError in one sentence.
+A file is written under a temporary name, flushed to the disk and renamed, and its folder is flushed. A
+reader therefore sees the old content or the new content, never a part of it. Every file is sealed: it
+holds the SHA-256 of the rest of its content.
 
-The lock of a run directory: a file that one process holds, and that says who and until when to be believed.
+Reading trusts nothing. It follows no symbolic link, makes no array larger than its file, and unpickles
+nothing. Any defect raises a RunError with one sentence.
+
+The lock of a run directory is a file that one process holds. It records the process and the time until
+which the record is valid.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ import numpy as np
 
 from ..errors import RunError, SGLDError, first_line
 
-# what begins the scratch names, so that those of a killed process are known
+# the prefix of temporary names, which identifies the files of a killed process
 SCRATCH_PREFIX = ".partial-"
-# the key of the SHA-256, and the array that holds the JSON object
+# the key of the SHA-256, and the name of the array that holds the JSON object
 SEAL_KEY, JSON_KEY = "seal", "json"
 MAX_JSON_BYTES = 2**26  # bytes
 MAX_ARRAYS = 100_000  # in one file
@@ -42,22 +44,22 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """`content` under `path`: a reader sees the old content or the new."""
+    """Write `content` to `path` atomically: a reader sees the old content or the new content."""
     written(path, lambda file: file.write(content))
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """A JSON object, sealed, atomically."""
+    """Write a JSON object with its seal, atomically."""
     write_atomic(path, as_json({**value, SEAL_KEY: _seal_of(value, {})}))
 
 
 def as_json(value: Mapping[str, Any]) -> bytes:
-    """A JSON object for people to read as well."""
+    """Return a JSON object as indented text in bytes."""
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
 def write_arrays(path: Path, head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """A JSON object and arrays by name as an uncompressed .npz, sealed, atomically."""
+    """Write a JSON object and named arrays as an uncompressed .npz file with a seal, atomically."""
     content = json.dumps({**head, SEAL_KEY: _seal_of(head, arrays)}, allow_nan=False).encode()
     parts = {JSON_KEY: np.frombuffer(content, np.uint8), **arrays}
     written(path, lambda file: np.savez(file, **parts))  # type: ignore[arg-type]
@@ -73,10 +75,10 @@ def _seal_of(head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def written(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """What `write` writes to a file under `path`: a reader sees the old content or the new."""
+    """Write a file with the function `write`, atomically: a reader sees old or new content."""
     scratch = path.with_name(f"{SCRATCH_PREFIX}{secrets.token_hex(8)}")
     try:
-        # exclusively: whatever stands under that name, a link too, is not ours to write through
+        # O_EXCL: never write through an existing file or link of that name
         handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666)
         with os.fdopen(handle, "wb") as file:
             write(file)
@@ -87,12 +89,12 @@ def written(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     except OSError as error:
         raise RunError(f"{path} could not be written: {_why(path, error)}.") from error
     finally:
-        with contextlib.suppress(OSError):  # of a name that was renamed there is nothing left
+        with contextlib.suppress(OSError):  # after the rename, the temporary name does not exist
             scratch.unlink()
 
 
 def flush_folder(path: Path) -> None:
-    """See to it that renames and removals in a folder are on the disk."""
+    """Flush the renames and removals in a folder to the disk."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -101,7 +103,7 @@ def flush_folder(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, where it is there. Raises RunError where that is not allowed."""
+    """Remove a file if it exists; raise RunError if the removal is not permitted."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -110,19 +112,19 @@ def remove(path: Path) -> None:
 
 def _why(path: Path, error: OSError) -> str:
     if not path.parent.is_dir():
-        return f"{path.parent} is no longer there"
+        return f"{path.parent} no longer exists"
     return error.strerror or str(error)
 
 
 def exists(path: Path) -> bool:
-    """Whether anything stands there, a link too. RunError where that cannot be known."""
+    """Return whether a file or a link exists; raise RunError if that cannot be determined."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError) as error:  # no permission, a name too long, or with a zero byte
         raise RunError(
-            f"{path} cannot be looked at: {getattr(error, 'strerror', None) or error}."
+            f"{path} cannot be accessed: {getattr(error, 'strerror', None) or error}."
         ) from error
     return True
 
@@ -132,9 +134,10 @@ def exists(path: Path) -> bool:
 
 @contextlib.contextmanager
 def reading(path: Path | str) -> Iterator[None]:
-    """What only content of a run directory can raise, which seals alone do not vouch for, as a RunError.
+    """Raise a RunError for any error that the content of a run directory causes inside the block.
 
-    Whoever seals a directory anew can put any value anywhere: no list of errors is complete.
+    A valid seal does not guarantee valid content: anybody can edit a run directory and seal it again. No
+    list of exception types is complete, so every other exception is converted.
     """
     try:
         yield
@@ -146,11 +149,11 @@ def reading(path: Path | str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """A regular file, open for reading. Raises RunError otherwise, FileNotFoundError where absent."""
+    """Open a regular file for reading; raise FileNotFoundError if absent, RunError otherwise."""
     if exists(path) and path.is_symlink():
-        raise RunError(f"{path} is a symbolic link, which no file of a run directory may be.")
+        raise RunError(f"{path} is a symbolic link, which a run directory must not contain.")
     try:
-        # without O_NONBLOCK opening a named pipe would wait for a writer
+        # without O_NONBLOCK, opening a named pipe would wait for a writer
         handle = os.open(path, os.O_RDONLY | NO_FOLLOW | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         raise
@@ -158,13 +161,13 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         raise RunError(f"{path} cannot be read: {error}.") from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise RunError(f"{path} cannot be read: it is no regular file.")
+        raise RunError(f"{path} cannot be read: it is not a regular file.")
     with os.fdopen(handle, "rb") as file:
         yield file
 
 
 def digest_of(path: Path) -> tuple[int, str]:
-    """(bytes, SHA-256) of a file."""
+    """Return (bytes, SHA-256) of a file."""
     with _opened(path) as file:
         found = hashlib.sha256()
         while part := file.read(2**20):
@@ -173,7 +176,7 @@ def digest_of(path: Path) -> tuple[int, str]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What `write_json` wrote. Raises RunError where it is not that, FileNotFoundError where absent."""
+    """Read a file of `write_json`; raise RunError if it is not one, FileNotFoundError if absent."""
     with _opened(path) as file:
         content = file.read(MAX_JSON_BYTES + 1)
     if len(content) > MAX_JSON_BYTES:
@@ -182,9 +185,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What `write_arrays` wrote; the arrays are read-only, and take no more memory than the file.
+    """Read a file of `write_arrays` as read-only arrays that need no more memory than the file.
 
-    Raises RunError where the file is not that, FileNotFoundError where it is absent.
+    Raises RunError if the file is not one of `write_arrays`, FileNotFoundError if it is absent.
     """
     with _opened(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -193,7 +196,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             content = arrays.pop(JSON_KEY).tobytes()
         except RunError as error:
             raise RunError(f"{path} cannot be read: {error}") from error
-        except Exception as error:  # of a broken archive, zipfile and NumPy raise what they please
+        except Exception as error:  # zipfile and NumPy raise many types for a broken archive
             raise RunError(f"{path} cannot be read: {_brief(error)}.") from error
     return _unsealed(path, content, arrays), arrays
 
@@ -202,10 +205,10 @@ def _unsealed(path: Path, content: bytes, arrays: Mapping[str, np.ndarray]) -> d
     try:
         head = json.loads(content)
         if not isinstance(head, dict):
-            raise RunError(f"{path} cannot be read: it holds no object.")
+            raise RunError(f"{path} cannot be read: it does not hold a JSON object.")
         if SEAL_KEY not in head:
             raise RunError(
-                f"{path} has no seal: it was written by another version of sgld, or not by it; make the run again."
+                f"{path} has no seal: it was written by another version of sgld, or by another program; sample again."
             )
         seal = head.pop(SEAL_KEY)
         sealed = _seal_of(head, arrays)
@@ -213,7 +216,7 @@ def _unsealed(path: Path, content: bytes, arrays: Mapping[str, np.ndarray]) -> d
         raise RunError(f"{path} cannot be read: {_brief(error)}.") from error
     if seal != sealed:
         raise RunError(
-            f"{path} is not what was written: it was damaged, or edited; bring back a copy of it, or sample anew."
+            f"{path} does not match its seal: it was damaged or edited; restore a copy of it, or sample again."
         )
     return head
 
@@ -222,18 +225,18 @@ def _members(file: IO[bytes], size: int) -> Iterator[tuple[str, np.ndarray]]:
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         if len(members) > MAX_ARRAYS or sum(member.file_size for member in members) > size:
-            raise RunError("its parts are larger than it is.")
+            raise RunError("its parts are larger than the file.")
         if len({member.filename for member in members}) < len(members):
-            raise RunError("two of its arrays have one name.")
+            raise RunError("two of its arrays have the same name.")
         for member in members:
             name, dot, ending = member.filename.rpartition(".")
             if dot + ending != ".npy" or member.compress_type != zipfile.ZIP_STORED:
-                raise RunError(f"{member.filename[:80]!r} is no plain array.")
+                raise RunError(f"{member.filename[:80]!r} is not an uncompressed .npy array.")
             yield name, _array(archive.read(member))
 
 
 def _array(content: bytes) -> np.ndarray:
-    """An array of a .npy file's bytes; its numbers are not copied."""
+    """Return the array of a .npy file's bytes without copying its numbers."""
     stream = io.BytesIO(content)
     version = np.lib.format.read_magic(stream)
     header = {
@@ -242,7 +245,7 @@ def _array(content: bytes) -> np.ndarray:
     }[version]
     shape, by_column, dtype = header(stream)
     if dtype.kind not in "biufV" or dtype.hasobject or dtype.names is not None:
-        raise RunError(f"an array is of dtype {dtype}, not of numbers.")
+        raise RunError(f"an array has dtype {dtype}, which is not numeric.")
     if 0 in shape:
         return np.zeros(shape, dtype)
     array = np.frombuffer(content, dtype, offset=stream.tell())
@@ -257,10 +260,10 @@ def _brief(error: Exception) -> str:
 
 
 class Lock:
-    """Of the run directory `run`.
+    """The lock of the run directory `run`.
 
-    An advisory lock, which dies with its process; and within it a sign of life, for hosts that see each other's
-    locks through no network file system.
+    It is an advisory lock, which ends with its process. Its file also holds a record of the holder, for
+    hosts that do not see each other's locks on a network file system.
     """
 
     def __init__(self, run: Path) -> None:
@@ -268,7 +271,7 @@ class Lock:
         self._file: IO[str] | None = None
 
     def take(self) -> None:
-        """Hold it alone, where this process does not yet. Raises RunError where another process holds it."""
+        """Acquire the lock unless this process holds it; raise RunError if another one does."""
         if self._file is not None:
             return
         try:
@@ -298,9 +301,9 @@ class Lock:
         self._file = file
 
     def in_use(self) -> bool:
-        """Whether a process holds it, by the sign of life that it left.
+        """Return whether a process holds the lock, according to the record in its file.
 
-        No lock is tried to find out: for an instant that would refuse it to a run that begins.
+        The check does not try the lock itself: that would briefly refuse the lock to a run that starts.
         """
         for _ in range(2):
             try:
@@ -312,11 +315,11 @@ class Lock:
             if holder is not None:
                 here = holder["host"] == socket.gethostname()
                 return opened_by(holder["pid"], found) if here else time.time() < holder["until"]
-            time.sleep(0.02)  # it may be about to say so
+            time.sleep(0.02)  # the holder may be about to write its record
         return False
 
     def alive(self, seconds: float) -> None:
-        """Say who holds it, where this process does, and that it may be believed for so long."""
+        """Record this process as the holder for the next `seconds`, if it holds the lock."""
         if self._file is not None:
             until = time.time() + seconds
             self._say(
@@ -324,9 +327,9 @@ class Lock:
             )
 
     def give_back(self) -> None:
-        """Let another process have it."""
+        """Release the lock."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # of a disk without space
+            with contextlib.suppress(OSError):  # the disk may be full
                 self._say("")
             with contextlib.suppress(OSError):
                 self._file.close()
@@ -341,7 +344,7 @@ class Lock:
 
 
 def _holder(text: str) -> dict[str, Any] | None:
-    """Who a lock says holds it; None where it says nothing that can be read."""
+    """Parse the record of a lock file; return None if it is not readable."""
     try:
         said = json.loads(text)
         return {
@@ -354,23 +357,23 @@ def _holder(text: str) -> dict[str, Any] | None:
 
 
 def opened_by(pid: int, file: os.stat_result) -> bool:
-    """Whether a process of this machine lives, and has the file open where that can be seen.
+    """Return whether process `pid` runs on this machine and, if visible, has the file open.
 
-    Its number alone would not do: of a process that was killed another may have it now.
+    The process id alone is not enough: it may now belong to another process.
     """
-    if os.name == "nt":  # where locks are not written, and signal 0 is one
+    if os.name == "nt":  # no locks are written on Windows, and signal 0 would be sent
         return False
     try:
         os.kill(pid, 0)
-    except PermissionError:  # another user's
+    except PermissionError:  # a process of another user
         return True
     except (OSError, OverflowError):
         return False
     try:
         for handle in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # closed meanwhile
+            with contextlib.suppress(OSError):  # closed in the meantime
                 if os.path.samestat(handle.stat(), file):
                     return True
         return False
-    except OSError:  # no such folder, or not ours to read
+    except OSError:  # no such folder, or no permission to read it
         return True

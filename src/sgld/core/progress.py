@@ -1,31 +1,30 @@
-"""What a long computation says of itself: its stage by name, how far it is, about how long is left.
+"""Progress display, stages and time limits of long computations.
 
-Whoever works names the stage; whether and where it is shown is known only to the outermost call,
-which a context variable finds:
+Each computation names its stage. Only the outermost call knows whether and where the stages are shown;
+a context variable holds the display:
 
     with told(progress, SAMPLING_STAGES):        # sgld.sample, sgld.reference, the command line
-        with stage("curvature"):          # anything below it
+        with stage("curvature"):          # any code that they call
             ...
 
-On a terminal and in a notebook (`cell`) that is one line, written anew by a thread of its own, so
-that it moves while a function compiles; anywhere else a line every ten seconds. `stage` decorates, too.
+A terminal and a notebook (`Cell`) show one line, which a separate thread updates, also while a function
+compiles. Any other output gets one line every ten seconds. `stage` is also a decorator.
 
-The line of a long computation in a notebook: one output that is written anew, and never left empty.
+The line of a notebook is a named display, because a display can be replaced. At the end it shows the
+time of each stage, or the stage where the call stopped. A call that ends before the first update shows
+nothing.
 
-A notebook's streams know no more than a carriage return, and what they have shown stays as an output
-of no words once it is wiped. A display with a name can be replaced: by what each stage took in the end,
-or by where it stopped. A call that is over before the first showing leaves nothing.
-
-The time that a call may take, where nothing is there yet that could be returned.
+A time limit ends the stages that do not have a result yet:
 
     with deadline(max_seconds, until):
-        ...  # every stage that begins in here, and every piece of work, is refused past `until`
+        ...  # every stage and piece of work that begins after `until` raises RunError
         with share(0.4):
-            ...  # the same past so much of max_seconds, with `Over`: whoever asks goes on with what there is
+            ...  # past this share of max_seconds `Over` is raised; the caller uses what it has
 
-The refusal says how many seconds will do, by what has passed and what is known to be left. Sampling looks at the clock by itself: what it has is returned. The clock only ends things: nothing
-is chosen by it, so that a run that is not stopped has the same bits with a limit and without. The optimisers
-and stages that a network's chains begin with are ended by it too, at a share of the time (`past`).
+The error message gives the number of seconds that suffice, from the time passed and the known rest.
+Sampling checks the clock itself and returns its draws. The clock only ends work and chooses nothing, so
+a run that is not stopped gives the same bits with and without a limit. The optimisers and stages that
+start a network's chains also end at a share of the time (`past`).
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ CELL_STYLE = "color: var(--jp-ui-font-color2, gray); background: none; padding: 
 
 
 def in_a_notebook() -> bool:
-    """Whether this is the kernel of a notebook, which shows what is displayed.
+    """Return whether this process is the kernel of a notebook, which shows displayed objects.
 
     Example:
       >>> from sgld.core.progress import in_a_notebook
@@ -67,7 +66,7 @@ def in_a_notebook() -> bool:
 
 
 class Cell:
-    """One display of a notebook's cell.
+    """One display in a notebook's cell.
 
     Example:
       >>> from sgld.core.progress import Cell
@@ -76,18 +75,18 @@ class Cell:
     """
 
     every = 0.25  # seconds from one showing to the next
-    stays = True  # what was shown is still there at the end
+    stays = True  # the last text stays visible at the end
 
     def __init__(self, handle: Any = None) -> None:
         self._handle, self._text = handle, ""
 
     def bar(self, share: float) -> str:
-        """A bar of which `share` is full."""
+        """Return a bar of which `share` is full."""
         full = int(CELL_BAR_CHARACTERS * share)
         return "━" * full + "─" * (CELL_BAR_CHARACTERS - full)
 
     def write(self, text: str) -> None:
-        """Show this, in the place of what was shown."""
+        """Show `text` in place of the previous text."""
         self._text = text
         shown = {
             "text/plain": text,
@@ -101,10 +100,10 @@ class Cell:
             self._handle.update(shown, raw=True)
 
     def clear(self) -> None:
-        """Nothing to make room for: other outputs come below."""
+        """Do nothing: other outputs appear below the display."""
 
     def close(self, summary: str | None) -> None:
-        """What each stage took, or where it stopped; nothing where nothing was shown."""
+        """Show the time of each stage or where it stopped; show nothing if nothing was shown."""
         if self._handle is not None:
             self.write(f"stopped: {self._text}" if summary is None else summary)
 
@@ -112,30 +111,30 @@ class Cell:
 # -- deadline ------------------------------------------------------------------------------
 
 
-VERDICT_SHARE = 0.2  # of max_seconds, which sampling leaves
-# of them, and seconds: what a verdict on predictions takes
+VERDICT_SHARE = 0.2  # the share of max_seconds reserved for the verdict after sampling
+# the share and the seconds that a verdict on predictions takes
 PREDICTIONS_SHARE, COMPILE_SECONDS = 0.05, 6.0
-# of all that a run takes, what has passed by the end of a stage: by the seconds of stages.py; no more of others
+# the share of a run's time that has passed at the end of a stage (from DEMO_STAGE_SECONDS)
 SHARE_PASSED_AFTER = {
     "data": 0.2, "mode": 0.25, "curvature": 0.35, "other modes": 0.4, "optimising": 0.4, "step size": 0.5, "rows": 0.6,
 }  # fmt: skip
-# times what is expected; seconds, of which compiling may take most
+# a factor on the expected seconds; seconds, most of which may be compilation
 DEADLINE_FACTOR, MIN_DEADLINE_SECONDS = 2.0, 5.0
 ROUND_NUMBERS = (1, 2, 3, 5, 10)  # times a power of 10
 
 
 @dataclass(frozen=True)
 class _Limit:
-    """What the user gave, when it is up, and the seconds that a run is predicted to take at least."""
+    """The user's limit, when it is up, and the least seconds that a run is predicted to take."""
 
     seconds: float
     until: float
     least: float
-    shared: bool = False  # `until` is that of a share
+    shared: bool = False  # whether `until` is the end of a share
 
 
 class Over(Exception):
-    """A share of max_seconds is over; nothing is wrong."""
+    """Raised past a share of max_seconds; it is not an error."""
 
 
 _limit: ContextVar[_Limit | None] = ContextVar("deadline", default=None)
@@ -145,9 +144,10 @@ _limit: ContextVar[_Limit | None] = ContextVar("deadline", default=None)
 def deadline(
     seconds: float | None, until: float, least: float = MIN_DEADLINE_SECONDS
 ) -> Iterator[None]:
-    """RunError from `check_deadline` inside, past the time `until` (of time.monotonic).
+    """Make `check_deadline` raise RunError inside the block past the time `until`.
 
-    `seconds` is what the user called it; None is no limit. The error asks for no less than `least`.
+    `until` is a time of time.monotonic. `seconds` is the user's limit, and None is no limit. The error asks
+    for at least `least` seconds.
     """
     token = _limit.set(None if seconds is None else _Limit(seconds, until, least))
     try:
@@ -158,7 +158,7 @@ def deadline(
 
 @contextmanager
 def share(of: float) -> Iterator[None]:
-    """`Over` from `check_deadline` inside, past this share of max_seconds; nothing, where there is no limit."""
+    """Make `check_deadline` raise `Over` past this share of max_seconds, if there is a limit."""
     limit = _limit.get()
     token = _limit.set(None if limit is None else replace(limit, until=past(of), shared=True))
     try:
@@ -168,11 +168,11 @@ def share(of: float) -> Iterator[None]:
 
 
 def check_deadline(stage: str, left: float = 0.0) -> None:
-    """RunError, where the time is up; `left` are the seconds that the stage is known to need still."""
+    """Raise RunError if the time is up; `left` is the seconds that the stage still needs."""
     limit = _limit.get()
     if limit is None:
         return
-    from .devices import agreed  # JAX with it, for which a stage line does not wait
+    from .devices import agreed  # late, because the first stage line need not wait for JAX
 
     if not agreed(time.monotonic() > limit.until):
         return
@@ -181,13 +181,13 @@ def check_deadline(stage: str, left: float = 0.0) -> None:
     passed = max(0.0, time.monotonic() - limit.until) + limit.seconds
     whole = (passed + left) / SHARE_PASSED_AFTER.get(stage, min(SHARE_PASSED_AFTER.values()))
     raise RunError(
-        f"the time of max_seconds = {limit.seconds:g} was up before the first draw, at the stage {stage!r}; "
+        f"max_seconds = {limit.seconds:g} ended before the first draw, at the stage {stage!r}; "
         f"{enough(max(limit.least, whole))}, or give fewer parameters or rows."
     )
 
 
 def sampled_until(started: float, seconds: float, predictions: bool) -> float:
-    """The time (of time.monotonic) at which sampling ends; a verdict on predictions takes little of a long run."""
+    """Return the time (of time.monotonic) at which sampling ends to leave time for the verdict."""
     share = (
         min(VERDICT_SHARE, PREDICTIONS_SHARE + COMPILE_SECONDS / seconds)
         if predictions
@@ -197,7 +197,7 @@ def sampled_until(started: float, seconds: float, predictions: bool) -> float:
 
 
 def past(of: float) -> float:
-    """The time (of time.monotonic) at which so much of max_seconds has passed; infinite where there is none."""
+    """Return the time (of time.monotonic) when this share of max_seconds has passed, or infinity."""
     limit = _limit.get()
     if limit is None:
         return math.inf
@@ -205,7 +205,7 @@ def past(of: float) -> float:
 
 
 def enough(seconds: float) -> str:
-    """The remedy for too little time, where about so many seconds are expected to do.
+    """Return the advice on max_seconds for a computation expected to take about `seconds`.
 
     Example:
       >>> from sgld.core.progress import enough
@@ -222,25 +222,26 @@ def enough(seconds: float) -> str:
 
 
 SAMPLING_STAGES = ("data", "mode", "curvature", "other modes", "rows", "sampling", "verdict")
-# seconds of each in `sgld demo`, with nothing compiled: what is still to come takes in proportion
+# seconds of each stage in `sgld demo` without cached compilation; later stages are estimated in proportion
 DEMO_STAGE_SECONDS = {
     "data": 1.4, "mode": 0.3, "curvature": 0.6, "other modes": 0.4, "rows": 1.3, "sampling": 2.2,
     "verdict": 0.4, "report": 1.8,
 }  # fmt: skip
-REDRAW_SECONDS, LINE_SECONDS = 0.25, 10.0  # seconds: on a terminal, and where lines stay
+REDRAW_SECONDS, LINE_SECONDS = 0.25, 10.0  # seconds between updates: on a terminal, and elsewhere
 BAR_CHARACTERS = 10
-DEFAULT_COLUMNS = 80  # of a terminal that does not say
+DEFAULT_COLUMNS = 80  # the width of a terminal that does not report it
 
 
 @contextmanager
 def told(shown: bool, ahead: Sequence[str] = (), *, summary: bool = True) -> Iterator[None]:
-    """Show the stages of all that is done inside, on standard error.
+    """Show the stages of the work inside the block on standard error.
 
-    Inside another `told` they are shown there; with `shown` False, nowhere.
+    Inside another `told` block that block shows them. With `shown` False they are not shown.
 
     Args:
-      ahead: stages that are expected, in order: what is left is estimated from them.
-      summary: what each stage took stays at the end (in a notebook it does in any case).
+      shown: whether to show the stages.
+      ahead: the expected stages in order; the remaining time is estimated from them.
+      summary: whether the time of each stage stays visible at the end (always so in a notebook).
     """
     if not shown or sys.stderr is None:
         token = _present.set(None)
@@ -265,7 +266,7 @@ def told(shown: bool, ahead: Sequence[str] = (), *, summary: bool = True) -> Ite
 
 @contextmanager
 def stage(name: str, *, whole: bool = False) -> Iterator[None]:
-    """What is done inside is called `name`; with `whole`, stages inside it are not named."""
+    """Name the work inside the block `name`; with `whole`, hide the stages inside it."""
     check_deadline(name)
     stages, token = _present.get(), _named.set(name)
     if stages is not None:
@@ -279,18 +280,21 @@ def stage(name: str, *, whole: bool = False) -> Iterator[None]:
 
 
 def check_time() -> None:
-    """`check_deadline` of the present stage, for what takes long inside it."""
+    """Call `check_deadline` for the current stage, from work that takes long inside it."""
     check_deadline(_named.get())
 
 
 def counted(
     done: int, total: int, what: str, *, rate: float = 0.0, said: str = "", left: float = math.inf
 ) -> None:
-    """How far the present stage is: `done` of `total` of `what`, a plural.
+    """Report the progress of the current stage: `done` of `total`, in the plural unit `what`.
 
     Args:
-      rate: of them in a second, where it is known.
-      said: what else the line ends with.
+      done: the number of units done.
+      total: the number of units in all.
+      what: the plural name of the units.
+      rate: units per second, if known.
+      said: further text at the end of the line.
       left: seconds from now at which the stage ends in any case.
     """
     stages = _present.get()
@@ -300,7 +304,7 @@ def counted(
 
 
 def aside() -> AbstractContextManager[Any]:
-    """Something else is printed inside: the line makes room for it."""
+    """Return a context in which other text is printed: the progress line is cleared first."""
     stages = _present.get()
     return nullcontext() if stages is None else stages.aside()
 
@@ -313,7 +317,7 @@ class _Count:
     rate: float
     said: str
     until: float
-    at: float = math.inf  # the time it was made
+    at: float = math.inf  # the time of the count
 
     def __str__(self) -> str:
         text = f"{self.done:,} of {self.total:,} {self.what}"
@@ -322,9 +326,9 @@ class _Count:
         return text + (f", {self.said}" if self.said else "")
 
     def left(self, now: float) -> float | None:
-        """Seconds to the end of the stage; None where they are not known."""
+        """Return the seconds to the end of the stage, or None if they are not known."""
         units, since = math.inf, max(0.0, now - self.at)
-        if self.rate:  # what goes on longer than it should goes on for a while
+        if self.rate:  # an overdue stage is assumed to take a quarter longer
             rest = (self.total - self.done) / self.rate
             units = max(rest - since, since / 4) if rest else 0.0
         left = min(units, max(0.0, self.until - now))
@@ -333,7 +337,7 @@ class _Count:
 
 @dataclass(frozen=True)
 class _Rest:
-    """Seconds to the end of this stage, which may have had its usual time, and of those after it."""
+    """Seconds left in this stage, which may exceed its usual time, and in the stages after it."""
 
     here: float
     later: float = 0.0
@@ -342,7 +346,7 @@ class _Rest:
 
 @dataclass
 class _Open:
-    """A stage that has begun and not ended."""
+    """A stage that has begun and has not ended."""
 
     name: str
     whole: bool
@@ -358,52 +362,52 @@ class _Stages:
         self._began = self._since = time.monotonic()
         self._open: list[_Open] = []
         self._last = _Open("starting", whole=False)  # shown between two stages
-        self._took: dict[str, float] = {}  # stages inside a stage left out
+        self._took: dict[str, float] = {}  # seconds by stage, without the stages inside it
         self._share = 0.0
         self._end = threading.Event()
-        # in the caller's context, which says whose cell a notebook's outputs belong to
+        # in the caller's context, so that the output appears in the caller's notebook cell
         show = partial(copy_context().run, self._show)
         self._thread = threading.Thread(target=show, name="sgld-progress", daemon=True)
 
     def start(self) -> None:
-        """Begin to show."""
+        """Start the thread that shows the stages."""
         self._thread.start()
 
     def stop(self, ended: bool, summary: bool) -> None:
-        """Show no more; with `summary` what each stage took, where all is done."""
+        """Stop the display; with `summary`, show the time of each stage if the work is complete."""
         self._end.set()
         self._thread.join()
         said = ended and (summary or self._out.stays)
         self._out.close(self._summary(time.monotonic()) if said else None)
 
     def enter(self, name: str, whole: bool) -> None:
-        """A stage begins."""
+        """Begin a stage."""
         with self._lock:
             self._pass(time.monotonic())
             inside_a_whole = bool(self._open) and self._open[-1].whole
             self._open.append(self._open[-1] if inside_a_whole else _Open(name, whole))
 
     def leave(self) -> None:
-        """The innermost ends."""
+        """End the innermost stage."""
         with self._lock:
             self._pass(time.monotonic())
             self._last = self._open.pop()
 
     def count(self, count: _Count) -> None:
-        """Of the innermost; stages inside a whole one do not count for it."""
+        """Set the count of the innermost stage, unless it is a stage inside a whole one."""
         with self._lock:
             if self._open and not any(outer is self._open[-1] for outer in self._open[:-1]):
                 self._open[-1].count = count
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """The line makes room."""
+        """Clear the line while other text is printed."""
         with self._lock:
             self._out.clear()
             yield
 
     def _pass(self, now: float) -> None:
-        """Book the time since the last change on the innermost stage."""
+        """Add the time since the last change to the innermost stage."""
         passed, self._since = now - self._since, now
         if self._open:
             name = self._open[-1].name
@@ -415,7 +419,7 @@ class _Stages:
                 self._out.write(self.text(time.monotonic()))
 
     def text(self, now: float) -> str:
-        """The line as it is now."""
+        """Return the current progress line."""
         with self._lock:
             self._pass(now)
             here = self._open[-1] if self._open else self._last
@@ -424,18 +428,18 @@ class _Stages:
             bar = ""
             if rest is not None:
                 left = rest.here + rest.later
-                # never complete, and never back: the estimate may
+                # the bar never goes back and never completes, although the estimate may
                 self._share = max(self._share, min(0.99, elapsed / max(elapsed + left, 1e-9)))
                 bar = f"{self._out.bar(self._share)} {100 * self._share:3.0f}%  "
                 if not rest.overdue:
                     times += f", about {_time(left)} left"
-                elif rest.later:  # no promise that would grow while it waits
+                elif rest.later:  # the estimate of an overdue stage would grow
                     times += f", about {_time(rest.later)} left or more"
             stage = f"{here.name} {_time(self._took.get(here.name, 0.0))}"
             return f"{bar}{times}   {stage}{f': {here.count}' if here.count else ''}"
 
     def _left(self, here: _Open, now: float) -> _Rest | None:
-        """What is to come, from what stages have taken so far and what they take in DEMO_STAGE_SECONDS."""
+        """Estimate the time left from the stages so far and their times in DEMO_STAGE_SECONDS."""
         counted = None if here.count is None else here.count.left(now)
         if not self._ahead:
             return None if counted is None else _Rest(counted)
@@ -448,7 +452,7 @@ class _Stages:
         slower = sum(self._took[name] for name in passed) / usual if passed else 1.0
         later = slower * sum(DEMO_STAGE_SECONDS[name] for name in self._ahead[place + 1 :])
         overdue = False
-        if counted is None:  # one that takes longer than it should goes on for a while
+        if counted is None:  # an overdue stage is assumed to take a quarter longer
             own = slower * DEMO_STAGE_SECONDS.get(here.name, 0.0)
             took = self._took.get(here.name, 0.0)
             counted, overdue = max(own - took, took / 4), took > own
@@ -471,13 +475,13 @@ def _time(seconds: float) -> str:
 
 
 class _Line:
-    """One line of a terminal, written over."""
+    """One line of a terminal, which is overwritten."""
 
     every, stays = REDRAW_SECONDS, False
 
     def __init__(self, stream: Any, columns: Callable[[], int]) -> None:
         self._stream, self._columns = stream, columns
-        self._shown = 0  # characters that stand there
+        self._shown = 0  # characters on the line
         full, empty = "━", "─"
         try:
             (full + empty).encode(getattr(stream, "encoding", None) or "ascii")
@@ -486,12 +490,12 @@ class _Line:
         self._full, self._empty = full, empty
 
     def bar(self, share: float) -> str:
-        """A bar of which `share` is full."""
+        """Return a bar of which `share` is full."""
         full = int(BAR_CHARACTERS * share)
         return self._full * full + self._empty * (BAR_CHARACTERS - full)
 
     def write(self, text: str) -> None:
-        """Write over what stands there."""
+        """Overwrite the line with `text`."""
         text = text[: max(1, self._columns() - 1)]
         _put(self._stream, "\r" + text.ljust(self._shown))
         self._shown = len(text)
@@ -503,14 +507,14 @@ class _Line:
             self._shown = 0
 
     def close(self, summary: str | None) -> None:
-        """The line ends: empty, or with a summary that stays."""
+        """End the line: empty it, or leave the summary there."""
         self.clear()
         if summary is not None:
             _put(self._stream, summary + "\n")
 
 
 class _Lines:
-    """Lines that stay: a file, a pipe, a batch system. Nothing where all is over before the first."""
+    """Lines in a file, a pipe or a batch log; none if the work ends before the first."""
 
     every, stays = LINE_SECONDS, False
 
@@ -518,19 +522,19 @@ class _Lines:
         self._stream, self._begun = stream, False
 
     def bar(self, share: float) -> str:
-        """None: the share is said in numbers."""
+        """Return a label instead of a bar: the share appears as a number."""
         return "sgld"
 
     def write(self, text: str) -> None:
-        """One more line."""
+        """Write one more line."""
         self._begun = True
         _put(self._stream, text + "\n")
 
     def clear(self) -> None:
-        """Nothing to clear."""
+        """Do nothing: lines stay."""
 
     def close(self, summary: str | None) -> None:
-        """The summary, where there was a line."""
+        """Write the summary if a line was written."""
         if summary is not None and self._begun:
             _put(self._stream, f"sgld 100%  {summary}\n")
 
@@ -539,7 +543,7 @@ def _put(stream: Any, text: str) -> None:
     try:
         stream.write(text)
         stream.flush()
-    except (OSError, ValueError):  # closed, or a reader that went away: no reason to stop
+    except (OSError, ValueError):  # a closed stream does not stop the run
         pass
 
 

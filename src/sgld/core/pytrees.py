@@ -1,23 +1,19 @@
-"""Dataclasses as pytrees whose structures differ when their types do.
+"""Dataclasses as pytrees, positions as flat vectors, and the release of compiled functions.
 
 `jax.tree_util.register_dataclass` makes structures that compare equal for any two types with the same
-fields' values (seen in JAX 0.10: BAOA(1.0) and UBU(1.0)). Compiled functions are kept by structure,
-and only the hash, of which a lookup compares seven bits, stood between a call and what was compiled
-for another type: about one pair in a hundred was mistaken, silently.
+field values (seen in JAX 0.10: BAOA(1.0) and UBU(1.0)). Compiled functions are stored by structure, and
+a lookup compares seven bits of its hash. About one pair in a hundred was therefore mistaken, silently.
+The structures of `as_pytree` differ when their types do.
 
-A position as one flat vector and back.
+Inside the library a position is a vector z of length d. A user's position is any pytree of
+floating-point arrays. `Layout` is the hashable description of that pytree, so that two positions of the
+same shape share one compiled function.
 
-Inside the library a position is a vector z of length d; a user's position is any
-pytree of floating-point arrays. `Layout` is the hashable description of the latter,
-so that two positions of the same shape share one compiled function.
-
-Compiled functions given back: those of the posteriors of late are kept, and no more.
-
-JAX keeps what it compiled for as long as the process lives, and with it the functions of the user it
-was compiled for: every posterior of new functions adds some 20 MB. A loop over posteriors, as a
-notebook's or a sweep's, so has no end of memory. Whatever this package compiled is let go of once
-MOST more posteriors were seen; a posterior that comes again is then compiled again. What the user
-compiled is left alone. So it is where a type of the user's could be taken for another (`tell_apart`).
+JAX keeps what it compiled for the lifetime of the process, together with the user's functions. Each
+posterior with new functions adds about 20 MB, so a loop over posteriors would exhaust the memory. This
+package releases all that it compiled once MAX_POSTERIORS posteriors were seen; a posterior that returns
+is compiled again. It does not release functions that the user compiled. It also releases when one of
+the user's types could be mistaken for another (`tell_apart`).
 """
 
 from __future__ import annotations
@@ -45,7 +41,7 @@ _ours: set[type] = set()
 
 
 def as_pytree(cls: type[T]) -> type[T]:
-    """Register a frozen dataclass: its fields are children; those with metadata `static`, and words, are structure.
+    """Register a frozen dataclass: its fields are children, static fields and strings structure.
 
     Example:
       >>> import dataclasses, jax
@@ -85,25 +81,25 @@ def as_pytree(cls: type[T]) -> type[T]:
 
 
 def check_compiled(what: str, value: Any) -> None:
-    """UsageError unless compiled code can take `value`: a pytree whose leaves are arrays, all else structure."""
+    """Raise UsageError unless `value` is a pytree whose leaves are arrays, for compiled code."""
     if jax.tree_util.all_leaves([value]):
         raise UsageError(
-            f"{what} is no pytree, so that compiled code cannot take it; make it a frozen dataclass under "
-            "jax.tree_util.register_dataclass."
+            f"{what} is not a pytree, so compiled code cannot take it; make it a frozen dataclass and register it "
+            "with jax.tree_util.register_dataclass."
         )
     for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
         try:
             jax.eval_shape(lambda _: None, leaf)
-        except Exception as error:  # what their own methods raise, too
+        except Exception as error:  # the value's own methods may raise any type
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             raise UsageError(
-                f"{what} cannot pass into compiled code: its leaves must be arrays, all else static. Its {name} is "
-                f"{leaf!r}."
+                f"{what} cannot be passed to compiled code: its leaves must be arrays and its other fields static. "
+                f"Its {name} is {leaf!r}."
             ) from error
 
 
 def mistakable(structure: Any) -> Iterator[Any]:
-    """What there is in a structure of dataclasses that were registered otherwise: the user's."""
+    """Yield the parts of a structure that are dataclasses registered outside this package."""
     node = structure.node_data()
     if node is not None and dataclasses.is_dataclass(node[0]) and node[0] not in _ours:
         yield structure
@@ -112,7 +108,7 @@ def mistakable(structure: Any) -> Iterator[Any]:
 
 
 def types_of(structure: Any) -> tuple[Any, ...]:
-    """The types of a structure's nodes, which comparing structures may overlook."""
+    """Return the types of a structure's nodes, which a comparison of structures may ignore."""
     node = structure.node_data()
     below = (kind for child in structure.children() for kind in types_of(child))
     return (None if node is None else node[0], *below)
@@ -125,7 +121,7 @@ PyTree = Any
 
 
 def leaf_names(tree: PyTree) -> list[str]:
-    """Readable names of a pytree's leaves: `beta`, `net.w[0]`, or `x` for a bare array."""
+    """Return readable names of a pytree's leaves: `beta`, `net.w[0]`, or `x` for a bare array."""
     names = []
     for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]:
         text = ""
@@ -144,9 +140,9 @@ def leaf_names(tree: PyTree) -> list[str]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Tree structure, shapes and dtypes of a position; `ravel` and `unravel` convert.
+    """Tree structure, shapes and dtypes of a position; `ravel` and `unravel` convert positions.
 
-    `kinds` are the structure's types, which comparing structures may overlook.
+    `kinds` are the structure's types, which a comparison of structures may ignore.
     """
 
     treedef: Any
@@ -160,7 +156,7 @@ class Layout:
 
     @classmethod
     def of(cls, position: PyTree) -> Layout:
-        """The layout of `position`. Raises UsageError where a leaf is not floating point."""
+        """Return the layout of `position`; raise UsageError if a leaf is not floating point."""
         leaves, treedef = jax.tree.flatten(position)
         names = tuple(leaf_names(position))
         if not leaves:
@@ -171,7 +167,7 @@ class Layout:
             if not jnp.issubdtype(array.dtype, jnp.floating):
                 remedy = "write 0.0 instead of 0"
                 if array.ndim or not isinstance(leaf, (int, np.integer)):
-                    remedy = "leave it out of init where it is none, or convert it"
+                    remedy = "convert it, or leave it out of init if it is not a parameter"
                 raise UsageError(
                     f"init leaf {name!r} has dtype {array.dtype}; parameters must be floating point, "
                     f"so {remedy}."
@@ -188,17 +184,17 @@ class Layout:
 
     @property
     def ends(self) -> Int[np.ndarray, " leaf"]:
-        """Where each leaf ends in the flat vector."""
+        """The end of each leaf in the flat vector."""
         return np.cumsum([math.prod(shape) for shape in self.shapes])
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the flat vector: the widest of the leaves'."""
+        """The dtype of the flat vector: the widest dtype of the leaves."""
         with jax.numpy_dtype_promotion("standard"):
             return jnp.result_type(*self.dtypes)
 
     def ravel(self, position: PyTree) -> Float[Array, " d"]:
-        """The flat vector of `position`, leaves in tree order, each in row-major order."""
+        """Return `position` as a flat vector: leaves in tree order, each in row-major order."""
         leaves, treedef = jax.tree.flatten(position)
         if treedef != self.treedef:
             raise UsageError(f"the position has structure {treedef}; expected {self.treedef}.")
@@ -211,13 +207,13 @@ class Layout:
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
     def array(self, values: Any) -> Array:
-        """`values` as an array of the flat vector's dtype, converted on the host."""
+        """Return `values` as an array of the flat vector's dtype, converted on the host."""
         return sent(values, self.dtype)
 
     def unravel(self, z: Float[Array, "*batch d"]) -> PyTree:
-        """The position (or batch of positions, leading axes kept) held in flat vectors."""
+        """Return the position, or batch of positions (leading axes kept), of flat vectors."""
         sizes = [math.prod(shape) for shape in self.shapes]
-        # the gradient of a split is one concatenation, that of slices a padded sum of a vector for every leaf
+        # the gradient of a split is one concatenation; slices would add one padded vector for each leaf
         parts = jax.lax.split(z, sizes, axis=z.ndim - 1)
         leaves = [
             part.reshape(*z.shape[:-1], *shape).astype(dtype)
@@ -226,7 +222,7 @@ class Layout:
         return jax.tree.unflatten(self.treedef, leaves)
 
     def unravelled(self, zs: Float[np.ndarray, "*batch d"]) -> PyTree:
-        """Positions on the host as `unravel` gives them; leaves are parts of `zs`, read-only and no copies."""
+        """Return host positions as `unravel` does; their leaves are read-only views of `zs`."""
         zs = zs.view()
         zs.flags.writeable = False
         parts = np.split(zs, self.ends[:-1], axis=-1)
@@ -237,18 +233,18 @@ class Layout:
         return jax.tree.unflatten(self.treedef, leaves)
 
     def in_double(self) -> Layout:
-        """The same, of positions in double precision."""
+        """Return this layout with positions in double precision."""
         return replace(self, dtypes=("float64",) * len(self.dtypes))
 
     def element_names(self) -> list[str]:
-        """One name per flat entry: `beta[0]`, `beta[1]`, `sigma` ..."""
+        """Return one name per flat entry: `beta[0]`, `beta[1]`, `sigma` ..."""
         names: list[str] = []
         for name, shape in zip(self.names, self.shapes, strict=True):
             names += [name + index for index in _indices(shape)]
         return names
 
     def locate(self, index: int) -> str:
-        """The leaf that holds flat entry `index`."""
+        """Return the name of the leaf that holds flat entry `index`."""
         start = 0
         for name, shape in zip(self.names, self.shapes, strict=True):
             start += math.prod(shape)
@@ -262,8 +258,8 @@ def _array(name: str, leaf: Any) -> Array:
         return jnp.asarray(leaf)
     except TypeError as error:
         raise UsageError(
-            f"init leaf {name!r} is {type(leaf).__name__}, which is no array; give arrays only "
-            "(of a Flax linen module, what its init returns)."
+            f"init leaf {name!r} is {type(leaf).__name__}, which is not an array; give arrays only "
+            "(for a Flax linen module, the result of its init)."
         ) from error
 
 
@@ -282,17 +278,16 @@ def _indices(shape: Sequence[int]) -> list[str]:
 # -- release -------------------------------------------------------------------------------
 
 
-# posteriors, of different functions or shapes, whose compiled functions are kept
+# the number of posteriors, of different functions or shapes, whose compiled functions are kept
 MAX_POSTERIORS = 8
-# compared, not hashed: the hash of a pytree's structure leaves its functions out
+# compared, not hashed: the hash of a pytree's structure ignores its functions
 _seen: list[tuple[Any, tuple[Any, ...]]] = []
-_told: list[
-    tuple[Any, tuple[Any, ...]]
-] = []  # structures of the user's types, and the types in them
+# structures of the user's types, and the types in them
+_user_structures: list[tuple[Any, tuple[Any, ...]]] = []
 
 
 def count_posterior(problem: Any) -> None:
-    """Note a problem that something is compiled for, and release what was compiled for those before."""
+    """Register a problem about to be compiled; release older compiled functions if there are many."""
     tell_apart(problem)
     leaves, structure = jax.tree.flatten(problem)
     shapes = tuple((getattr(leaf, "shape", ()), str(getattr(leaf, "dtype", ""))) for leaf in leaves)
@@ -304,26 +299,26 @@ def count_posterior(problem: Any) -> None:
 
 
 def tell_apart(*things: Any) -> None:
-    """Release what was compiled for another type that could be mistaken for one of these."""
+    """Release functions compiled for another type that JAX could mistake for one of these."""
     for thing in things:
         for structure in mistakable(jax.tree.structure(thing)):
             kinds = types_of(structure)
-            same = [seen for known, seen in _told if known == structure]
+            same = [seen for known, seen in _user_structures if known == structure]
             if any(seen != kinds for seen in same):
                 release()
             if kinds not in same:
-                _told.append((structure, kinds))
+                _user_structures.append((structure, kinds))
 
 
 def release() -> None:
-    """Let go of all that this package compiled; calls that run go on.
+    """Release all functions that this package compiled; running calls continue.
 
     Example:
       >>> from sgld.core.pytrees import release
       >>> release()
     """
     _seen.clear()
-    _told.clear()
+    _user_structures.clear()
     for name, module in list(sys.modules.items()):
         if module is None or name.split(".")[0] != "sgld":
             continue
@@ -332,5 +327,5 @@ def release() -> None:
                 value.clear_cache()
     gc.collect()  # traced functions refer to one another
     if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # of a C library that is not GNU's
+        with contextlib.suppress(OSError, AttributeError):  # the C library may not be GNU's
             ctypes.CDLL(None).malloc_trim(0)

@@ -26,11 +26,11 @@ def paragraph(text: str, first: str = "", rest: str = "") -> list[str]:
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
-    """The rows as lines, each column as wide as its widest cell, two spaces between columns.
+    """Return the rows as lines whose columns are aligned and two spaces apart.
 
     Args:
-      rows: of cells, equally many in each, the heads first where there are any.
-      left: columns whose cells stand at the left; the others, numbers, stand at the right.
+      rows: lists of cells of equal length; the headings come first, if there are any.
+      left: indices of left-aligned columns; the other columns are right-aligned.
 
     Example:
       >>> from sgld.core.text import columns

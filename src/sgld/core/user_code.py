@@ -1,19 +1,17 @@
-"""Functions of the user's own: what they raise, as a sentence that shows their line.
+"""Errors, argument names and traced expressions of user-supplied functions.
 
-Arguments by the names that other libraries give them: answered with what they are called here.
+An error of a user's function becomes a UsageError that shows the user's own line.
 
-A call with a name that a function does not have is a bare TypeError in Python. Decorated, it is a
-sentence that names the argument, and what to write instead:
+In Python, a call with an unknown argument name raises a bare TypeError. A decorated function raises a
+sentence that names the argument and its name in this package:
 
     @answering({"num_samples": "num_draws"})
     def sample(posterior, *, num_draws=1000): ...
 
-What a function does, as JAX reads it: one expression, and every number bound to it.
-
-A random number, a counter or the clock inside a function is read when JAX traces it, once for every
-compiled function that uses it: mode, chains and verdict then work on different functions, and nothing
-that is measured later shows it. So each is traced twice here, and where the expressions differ, or call
-back to Python, evaluated twice.
+A function is described as JAX traces it: one expression, and every number bound to it. JAX reads a
+random number, a counter or the clock inside a function once for every compiled function that uses it.
+Mode, chains and verdict then use different functions, and no later measurement shows it. Each function
+is therefore traced twice here. Where the expressions differ or call back to Python, both are evaluated.
 """
 
 from __future__ import annotations
@@ -44,13 +42,19 @@ LIBRARY_FOLDERS = (
     "<frozen",
 )
 INSTALL_FOLDERS = {"site-packages", "dist-packages"}
-COMPILED_REMEDY = "it is compiled by JAX: mend it there, and write it with jax.numpy."
-MAX_LINE_CHARS = 100  # letters of a line of code that is shown
+COMPILED_REMEDY = "JAX compiles it: fix it there, and write it with jax.numpy."
+MAX_LINE_CHARS = 100  # characters of a line of code that is shown
 
 
 @contextlib.contextmanager
 def of_the_user(name: str, compiled: bool = True, remedy: str = COMPILED_REMEDY) -> Iterator[None]:
-    """What a user's function raises, as a UsageError that shows their own line; `compiled` by JAX, or as it is."""
+    """Convert an error of a user's function to a UsageError that shows the user's line.
+
+    Args:
+      name: the function's name in the message.
+      compiled: whether JAX compiles the function; `remedy` then ends the message.
+      remedy: the advice for a compiled function.
+    """
     try:
         yield
     except (SGLDError, MemoryError):
@@ -58,14 +62,14 @@ def of_the_user(name: str, compiled: bool = True, remedy: str = COMPILED_REMEDY)
     except Exception as error:
         raise UsageError(
             f"{name} raised {type(error).__name__} ({first_line(error)}){_their_line(error)}"
-            + (f"; {remedy}" if compiled else "; mend it there.")
+            + (f"; {remedy}" if compiled else "; fix it there.")
         ) from error
 
 
 def _their_line(error: BaseException) -> str:
-    """Where it was raised in code that is neither ours nor JAX's, and what stands there.
+    """Return where the error was raised in the user's code, with the text of that line.
 
-    The last line of the user's own, where there is one: a network's library is not where it is mended.
+    The last line outside installed libraries is preferred: a network's library is not where the fix belongs.
     """
     frames = traceback.extract_tb(error.__traceback__)
     others = [frame for frame in frames if not frame.filename.startswith(LIBRARY_FOLDERS)]
@@ -79,7 +83,7 @@ def _their_line(error: BaseException) -> str:
 
 
 def shapes_of(x: Any) -> str:
-    """Shapes of the arrays of a pytree, in words.
+    """Format the shapes of a pytree's arrays.
 
     Example:
       >>> shapes_of((np.ones((3, 2)), np.ones(3)))
@@ -112,8 +116,11 @@ FOREIGN_ARGUMENTS = {
 def answering(
     called: Mapping[str, str], said: Mapping[str, str] | None = None
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """UsageError, with a sentence, for a call by a name that the function does not have.
+    """Return a decorator that raises UsageError for an argument name the function does not have.
 
+    Args:
+      called: the name in this package of another library's argument.
+      said: the remark on an argument that has no name here, or a different meaning.
     Args:
       called: what an argument of another library is called here.
       said: what stands in the place of one that is called nothing here, or is another number.
@@ -141,7 +148,7 @@ def answering(
             more = f"; {said[name]}" if said and name in said else ""
             rows: Any = given[name]
             if not more and here not in own and "data" in own and np.ndim(rows) > 0:
-                more = f"; rows go into data=, as a NumPyro model's arguments do: data={{{name!r}: {name}, ...}}"
+                more = f"; pass rows in data=, as the arguments of a NumPyro model: data={{{name!r}: {name}, ...}}"
             near = "" if more or here in own else did_you_mean(name, own)
             raise UsageError(f"{what}. Got {name}={_short(given[name])}{more}.{near}")
 
@@ -151,7 +158,7 @@ def answering(
 
 
 def _short(value: Any) -> str:
-    """A number or a word as it is; of anything else its kind."""
+    """Return the repr of a number or a string, and the type name of anything else."""
     plain = isinstance(value, (bool, int, float, str)) or value is None
     return repr(value)[:40] if plain else type(value).__name__
 
@@ -163,7 +170,7 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
 def check_repeatable(name: str, function: Callable, *arguments: Any, where: str = "init") -> None:
-    """UsageError where `function` gives other numbers when it is asked again."""
+    """Raise UsageError if `function` gives different numbers when it is called again."""
     first, second = (trace(function, *arguments) for _ in range(2))
     if digest(first) == digest(second) and "callback" not in str(first):
         return
@@ -171,19 +178,19 @@ def check_repeatable(name: str, function: Callable, *arguments: Any, where: str 
     if not np.array_equal(once, again, equal_nan=True):
         differ = ~np.isclose(once, again, rtol=0, atol=0, equal_nan=True)
         raise UsageError(
-            f"{name} is not a function of its arguments alone: asked twice at {where} it gives "
-            f"{once[differ][0]:.6g} and {again[differ][0]:.6g}; give what is random or changes (numpy's "
-            "generator, a counter, the clock) as data, or draw it once, outside."
+            f"{name} is not a function of its arguments alone: two calls at {where} return {once[differ][0]:.6g} and "
+            f"{again[differ][0]:.6g}; pass values that are random or change (numpy's generator, a counter, the clock) "
+            "as data, or draw them once outside the function."
         )
 
 
 def trace(function: Callable, *arguments: Any) -> ClosedJaxpr:
-    """As it is now: of a function of its own, or JAX remembers the first trace."""
+    """Return the expression of a function now; a new function stops JAX from reusing an old trace."""
     return jax.make_jaxpr(lambda *given: function(*given))(*arguments)
 
 
 def digest(closed: ClosedJaxpr, *numbers: Any) -> str:
-    """SHA-256 of the expression, of every number bound to it or to a function in it, and of `numbers`."""
+    """Return the SHA-256 of an expression, the numbers bound to it, and `numbers`."""
     found = hashlib.sha256(without_addresses(closed.jaxpr).encode())
     for x in [*numbers, *_bound(closed)]:
         if jnp.issubdtype(jnp.result_type(x), jax.dtypes.prng_key):
@@ -194,7 +201,7 @@ def digest(closed: ClosedJaxpr, *numbers: Any) -> str:
 
 
 def without_addresses(thing: Any) -> str:
-    """As it prints, without where in memory it lies."""
+    """Return the printed form without memory addresses."""
     return _ADDRESS.sub("", str(thing))
 
 
@@ -204,7 +211,7 @@ def _value(closed: ClosedJaxpr, arguments: tuple[Any, ...]) -> np.ndarray:
 
 
 def _bound(inside: Any) -> Iterator[Any]:
-    """Numbers of an expression, and of the functions in it that were compiled by themselves."""
+    """Yield the numbers of an expression and of the separately compiled functions in it."""
     if isinstance(inside, (ClosedJaxpr, Jaxpr)):
         yield from bound_constants(inside)
         for equation in inside.eqns:

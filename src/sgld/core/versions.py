@@ -1,7 +1,7 @@
-"""Hold what differs between the supported versions of other libraries.
+"""Code that differs between the supported versions of other libraries.
 
 Every other module uses only what all supported versions share. Each entry here names the versions it
-was tried with; `tests/unit/test_versions.py` holds one test for each.
+was tested with; `tests/unit/test_versions.py` holds one test for each.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def compare_weights(criteria: Mapping[str, ELPDData], method: str) -> Any:
     from arviz_stats.loo import compare
 
     exact = {"round_to": "none"} if "round_to" in inspect.signature(compare).parameters else {}
-    with warnings.catch_warnings():  # of pandas, about what ArviZ calls in it
+    with warnings.catch_warnings():  # ArviZ calls deprecated functions of pandas
         warnings.simplefilter("ignore", DeprecationWarning)
         return compare(dict(criteria), method=method, **exact)["weight"]
 
@@ -134,6 +134,6 @@ def _untried(name: str, tried: str) -> MissingExtra:
     version = metadata.version(name)
     newest = tried.split()[-1]
     return MissingExtra(
-        f"{name} {version} is installed, and this part of sgld was written for {tried}: "
+        f"{name} {version} is installed, and this part of sgld is tested with {tried}: "
         f"pip install '{name}=={newest}.*'"
     )

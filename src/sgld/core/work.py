@@ -1,15 +1,15 @@
-"""The host's side of a long computation: pieces sized by time, Ctrl-C, a time limit.
+"""Long computations in pieces sized by time, with Ctrl-C and a time limit.
 
 Compiled code neither prints nor stops. It is called for one piece of the work after another, and
-all else happens between two pieces:
+all other work is done between two pieces:
 
     with Work("optimising") as work:
         for first, count in work.pieces(0, num_steps, most=1024):
             carry = advance(carry, first, count)  # compiled
             jax.block_until_ready(carry)
 
-A piece is sized by the time that those before it took, so that nothing that is computed may depend
-on where pieces begin and end. `Work` is a stage (stages.py), which counts its units.
+The size of a piece follows from the time of earlier pieces, so no result may depend on where pieces
+begin and end. `Work` is a stage (progress.py), which counts its units.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from typing import Any
 
 from .progress import check_deadline, counted, stage
 
-PIECE_SECONDS = 0.5  # of one piece, about: how often units are counted and Ctrl-C heard
+PIECE_SECONDS = 0.5  # about one piece: the interval of counts and of checks for Ctrl-C
 ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-MAX_PIECE_GROWTH = 8  # times the piece before, at most: the first ones compile, and say little
+MAX_PIECE_GROWTH = 8  # times the last piece; the time of the first pieces includes compilation
 
 
 class Work:
-    """One computation, of so many units for each chain.
+    """One computation of a number of units for each chain.
 
     Args:
-      doing: the stage's name.
-      units: what its units are called.
-      steps: that a unit stands for, where more than one.
+      doing: the name of the stage.
+      units: the plural name of its units.
+      steps: the number of steps in a unit.
       until: the time (of time.monotonic) from which it is `late`.
 
     Attributes:
-      said: what is said beside the count; whoever does the work may set it.
+      said: text shown after the count; the code that does the work may set it.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Work:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C was pressed: KeyboardInterrupt comes when the next piece is asked for."""
+        """Whether Ctrl-C was pressed; KeyboardInterrupt is raised at the next piece."""
         return bool(_agreed(self._interrupt.is_set()))
 
     @property
@@ -78,10 +78,10 @@ class Work:
     def pieces(
         self, begin: int, end: int, *, most: int | None = None, of: int | None = None
     ) -> Iterator[tuple[int, int]]:
-        """(first unit, number of units) of pieces that make up [begin, end), each at most `most`.
+        """Yield (first unit, number of units) of the pieces of [begin, end), of at most `most` units.
 
-        The time of a piece is from its being handed out to the next one's being asked for. `of` is
-        the whole that is counted to, where it is not `end`.
+        The time of a piece runs from its yield to the request for the next one. `of` is the total that is
+        counted to, if it is not `end`.
         """
         self._count(begin, of or end)
         while begin < end:
@@ -93,19 +93,20 @@ class Work:
             seconds = _agreed(max(time.perf_counter() - began, 1e-6))
             begin += count
             self._took(count, seconds)
-            self._rate = 0.0 if first and not self._rate else count / seconds  # the first compiles
+            # the time of the first piece includes compilation
+            self._rate = 0.0 if first and not self._rate else count / seconds
             self._count(begin, of or end)
         self.check()
 
     def check(self) -> None:
-        """KeyboardInterrupt, where Ctrl-C was pressed; RunError past a deadline (deadline.py)."""
+        """Raise KeyboardInterrupt if Ctrl-C was pressed, RunError past a deadline (progress.py)."""
         if self.interrupted:
             raise KeyboardInterrupt
         check_deadline(self._doing, self._left)
 
     def _took(self, count: int, seconds: float) -> None:
         by_time = int(PIECE_SECONDS / seconds * count)
-        # a piece that was cut short says what a call costs, not how slow a unit is
+        # the time of a shortened piece measures the cost of a call, not of a unit
         if count == self._size or by_time > self._size:
             self._size = max(1, min(by_time, MAX_PIECE_GROWTH * self._size))
 
@@ -119,7 +120,7 @@ class Work:
 
 
 def _agreed(value: Any) -> Any:
-    """What the first process says (mesh.py), which is only then imported, and JAX with it."""
+    """Return the first process's value (devices.py); the import of JAX is left until it is needed."""
     from .devices import agreed
 
     return agreed(value)
@@ -127,7 +128,7 @@ def _agreed(value: Any) -> Any:
 
 @contextmanager
 def _heard(flag: threading.Event) -> Iterator[None]:
-    """Ctrl-C, a shutdown or a lost terminal sets a flag that is read between pieces, so that none is lost."""
+    """Set a flag on Ctrl-C, a shutdown or a lost terminal; the flag is read between pieces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -140,7 +141,7 @@ def _heard(flag: threading.Event) -> Iterator[None]:
         flag.set()
 
     for number in numbers:
-        # nohup asks for SIGHUP to be ignored; a shell does so with SIGINT for whatever it puts behind
+        # nohup ignores SIGHUP, and a shell ignores SIGINT for background jobs
         if number == signal.SIGINT or previous[number] is not signal.SIG_IGN:
             signal.signal(number, handle)
     try:

@@ -19,7 +19,7 @@ BOUND = sgld.Posterior(
     lambda t: -jnp.sum(t["s"]), lambda t, row: -t["s"][0] * row["y"] ** 2,
     constraints={"s": constraints.positive},
 )  # fmt: skip
-SAID = r"masked array whose cell \(7,.* is masked, one of 1; leave such rows out"
+SAID = r"masked array whose cell \(7,.* is masked, one of 1; remove such rows"
 
 
 class Items:

@@ -84,7 +84,7 @@ def test_chains_that_a_mesh_does_not_divide():
     class Three:
         shape = {"chain": 3, "data": 1}  # noqa: RUF012
 
-    with pytest.raises(UsageError, match="do not divide 4 chains; give num_chains=3"):
+    with pytest.raises(UsageError, match="4 chains is not a multiple of 3; give num_chains=3"):
         check_chains(Three(), 4)
     check_chains(Three(), 6)
 

@@ -229,7 +229,9 @@ def test_numbers_that_are_none():
         st.sample(len, F.cross_entropy, classes(), **SHORT)
     frozen = network().requires_grad_(False)
     refused("no parameter that requires a gradient", frozen)
-    refused("was up before.* max_seconds = 1?[05] should do", max_seconds=0.01, error=RunError)
+    refused(
+        "before the first draw.* max_seconds = 1?[05] should do", max_seconds=0.01, error=RunError
+    )
 
 
 def test_what_training_loops_call_it():
