@@ -99,8 +99,8 @@ ANSWERED = {
     "several unknown": ("rows.csv", "cost ~ foo + bar", (), ["'bar', 'foo', which are not columns"]),
     "a date": ("rows.csv", "cost ~ seen", (), ["dates", "days since the first"]),
     "a date as text": ("rows.csv", "cost ~ us_date", (), ["dates", "days since the first"]),
-    "percentages": ("rows.csv", "cost ~ share", (), ["percentages", "take the sign off"]),
-    "money": ("rows.csv", "paid ~ claims", (), ["money", "take the currency off"]),
+    "percentages": ("rows.csv", "cost ~ share", (), ["percentages", "remove the sign"]),
+    "money": ("rows.csv", "paid ~ claims", (), ["money", "remove the currency"]),
     "16 digits": ("rows.csv", "cost ~ policy", (), ["as ids do", "take it out"]),
     "all at once": (
         "rows.csv", "cost ~ `body mass` + claims + share", ("--missing", "error"),

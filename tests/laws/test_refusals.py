@@ -88,7 +88,7 @@ def test_a_reference_predicts_its_memory(counts):
 @pytest.mark.parametrize("door", [read_table, lambda path: TableSource.of(path).read()])
 def test_a_pipe_is_no_table(tmp_path, door):
     os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(DataError, match="no regular file"):
+    with pytest.raises(DataError, match="not a regular file"):
         door(tmp_path / "pipe.csv")
 
 

@@ -162,10 +162,10 @@ def ipc(columns: dict[str, Any]) -> bytes:
 
 JUNK = np.random.default_rng(0).integers(0, 256, 5000, np.uint8).tobytes()
 
-content("header of a million letters", "letters", b"x" * 10**6 + b",y\n1,2\n3,4\n", "y ~ x")
+content("header of a million letters", "characters", b"x" * 10**6 + b",y\n1,2\n3,4\n", "y ~ x")
 content(
     "header of a million letters quoted",
-    "letters",
+    "characters",
     b'"' + b"x" * 10**6 + b'",y\n1,2\n3,4\n',
     "y ~ x",
 )
@@ -176,7 +176,9 @@ content(
     "c1 ~ c2",
 )
 content(
-    "one cell of ten million letters", "a million letters", b"x,y\n" + b"1" * 10**7 + b",2\n3,4\n"
+    "one cell of ten million letters",
+    "a million characters",
+    b"x,y\n" + b"1" * 10**7 + b",2\n3,4\n",
 )
 content("one row", ".", b"x,y\n1,2\n")
 content("no rows", "no rows", b"x,y\n")

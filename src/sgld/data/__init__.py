@@ -1,1 +1,1 @@
-"""Rows and their order: tables, sources, shuffling."""
+"""Sources of rows, their order, tables and their cache on disk."""

@@ -1,4 +1,4 @@
-"""Rows in arrays: .npy files, and whatever has a length and gives items by number."""
+"""Rows from .npy files, and from any object with a length and items by number."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .source import listed
 from .tables import existing
 from .validate import Rounding, converted, held_dtype
 
-ITEMS_AT_ONCE = 256  # items that are taken one by one and laid side by side
+ITEMS_AT_ONCE = 256  # items that are read one by one and stacked
 PyTree = Any
 
 
 class Arrays:
-    """.npy files as the leaves of a datum, one or a pytree of them."""
+    """.npy files as the leaves of a datum: one file, or a pytree of them."""
 
     def __init__(self, paths: PyTree) -> None:
         found, self.treedef = jax.tree.flatten(paths)
@@ -44,7 +44,7 @@ class Arrays:
             raise DataError(f"{self.name} has 0 rows; at least one is needed.")
 
     def pieces(self) -> Iterator[Piece]:
-        """All rows."""
+        """Yield all rows."""
         width = sum(file.width for file in self.files)
         most = max(1, MAX_HELD_BYTES // max(1, width))
         losses = [Rounding(leaf.name) for leaf in self.leaves]  # the paths
@@ -59,7 +59,7 @@ class Arrays:
 def _converted(
     leaves: Sequence[Leaf], parts: Sequence[np.ndarray], begin: int, losses: Sequence[Rounding]
 ) -> list[np.ndarray]:
-    """Rows from number `begin` on as they are kept, and what that takes from them."""
+    """Convert rows, the first of which has number `begin`, and add the rounding loss to `losses`."""
     found = []
     for leaf, part, loss in zip(leaves, parts, losses, strict=True):
         kept = converted(leaf.name, part, begin).astype(leaf.dtype, copy=False)
@@ -69,7 +69,10 @@ def _converted(
 
 
 class _Npy:
-    """A .npy file, read by rows: by reading, not by mapping, since what is cut short while it is mapped kills."""
+    """A .npy file that is read by rows.
+
+    It is read, not memory-mapped: the process is killed if a mapped file is truncated.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -100,11 +103,11 @@ class _Npy:
 
     @property
     def width(self) -> int:
-        """Bytes of a row."""
+        """The number of bytes of a row."""
         return self.dtype.itemsize * math.prod(self.shape[1:])
 
     def rows(self, begin: int, end: int) -> np.ndarray:
-        """Rows [begin, end)."""
+        """Return rows [begin, end)."""
         if self.by_column and len(self.shape) > 1:
             mapped = np.memmap(
                 self.path, self.dtype, "r", self.offset, tuple(self.shape), order="F"
@@ -123,14 +126,17 @@ class _Npy:
 
 
 def _precise(dtype: np.dtype, path: Path) -> np.dtype:
-    """The type that JAX will use for numbers of this one."""
+    """Return the dtype that JAX will use for numbers of this dtype."""
     if dtype.hasobject or dtype.names is not None or dtype.kind not in "biuf":
         raise DataError(f"{path} has dtype {dtype}; encode it as real numbers first.")
     return held_dtype(dtype)
 
 
 class Items:
-    """Anything with `len(items)` and `items[i]`: a data set of PyTorch's or grain's, a list, an array of h5py or zarr."""
+    """Rows from an object with `len(items)` and `items[i]`.
+
+    Examples are a data set of PyTorch or grain, a list, and an array of h5py or zarr.
+    """
 
     def __init__(self, items: Any) -> None:
         self.items, self.name = items, f"a {type(items).__name__}"
@@ -143,14 +149,14 @@ class Items:
         flat, self.treedef = jax.tree.flatten(first)
         if not flat:
             raise UsageError(
-                f"{self.name} gives {first!r} as its item 0, where a pytree of numbers is needed."
+                f"item 0 of {self.name} is {first!r}; items must be pytrees of numbers."
             )
         names = leaf_names(first)
         arrays = [converted(f"{name} of item 0", np.asarray(unmasked(f"{name!r} of item 0", x))[None]) for name, x in zip(names, flat, strict=True)]  # fmt: skip
         self.leaves = [Leaf(name, a.dtype, a.shape[1:]) for name, a in zip(names, arrays, strict=True)]  # fmt: skip
 
     def pieces(self) -> Iterator[Piece]:
-        """All items."""
+        """Yield all items."""
         width = sum(leaf.width for leaf in self.leaves)
         most = max(1, MAX_HELD_BYTES // max(1, width))
         most = most if self._sliced else min(most, ITEMS_AT_ONCE)
@@ -166,7 +172,7 @@ class Items:
             return self.items[i]
         except Exception as error:
             raise DataError(
-                f"item {i} of {self.name} cannot be had: {type(error).__name__} ({first_line(error)})."
+                f"item {i} of {self.name} cannot be read: {type(error).__name__} ({first_line(error)})."
             ) from error
 
     def _some(self, begin: int, end: int) -> list[np.ndarray]:
@@ -178,13 +184,13 @@ class Items:
         return [np.stack(column) for column in zip(*rows, strict=True)]
 
     def _leaves(self, i: int) -> list[np.ndarray]:
-        """The leaves of one item, found to be as those of the first."""
+        """Return the leaves of one item; raise DataError if their form differs from item 0."""
         item = self._item(i)
         flat, treedef = jax.tree.flatten(item)
         if treedef != self.treedef:
             raise DataError(
-                f"item {i} of {self.name} has the leaves {listed(leaf_names(item))}, where item 0 has "
-                f"{listed([leaf.name for leaf in self.leaves])}; all must be alike."
+                f"item {i} of {self.name} has the leaves {listed(leaf_names(item))}, and item 0 has "
+                f"{listed([leaf.name for leaf in self.leaves])}; all items must have the same leaves."
             )
         arrays = [
             np.asarray(unmasked(f"{leaf.name!r} of item {i} of {self.name}", x))
@@ -193,7 +199,7 @@ class Items:
         for leaf, array in zip(self.leaves, arrays, strict=True):
             if array.shape != leaf.shape:
                 raise DataError(
-                    f"{leaf.name!r} of item {i} of {self.name} has shape {array.shape}, that of item 0 "
-                    f"{leaf.shape}; all must be alike."
+                    f"{leaf.name!r} of item {i} of {self.name} has shape {array.shape}, and {leaf.shape} in item 0; "
+                    "all items must have the same shape."
                 )
         return arrays

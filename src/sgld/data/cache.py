@@ -1,16 +1,16 @@
-"""The cache of shuffled rows: folders that are whole or not there.
+"""The cache of shuffled rows: folders that are either complete or absent.
 
-    CACHE/KEY/rows.json      what is in it, sealed: shapes, columns, hashes of every block of every file
-    CACHE/KEY/0.npy ...      the leaves, [N + 1, ...], in the order of the shuffle
-    CACHE/KEY/order.npy      which row is which; dropped.npy, the rows that were left out
-    CACHE/KEY/looked.json    sizes and times of these when their hashes were last found right
-    CACHE/seen-FILE.json     size, time and SHA-256 of a file of the user's, so that it is not read again to know it
-    CACHE/.partial-*/        a conversion at work, locked; or what a stopped one left, which the next one removes
+    CACHE/KEY/rows.json      the sealed manifest: shapes, columns, hashes of every block of every file
+    CACHE/KEY/0.npy ...      the leaves, [N + 1, ...], in shuffled order
+    CACHE/KEY/order.npy      the original number of each row; dropped.npy, the rows that were left out
+    CACHE/KEY/looked.json    sizes and times of these files when their hashes were last verified
+    CACHE/seen-FILE.json     size, time and SHA-256 of a user's file, which saves reading it again
+    CACHE/.partial-*/        a running conversion, locked, or a stopped one, which the next one removes
 
-KEY is the SHA-256 of all that decides the rows: the bytes of the files, columns, seed, precision.
-A conversion writes its own scratch folder, flushes everything, and renames it: what is stopped at any
-instant leaves no KEY, and is made anew. Files whose size or time is not what it was when they were
-looked at are read once more, and what does not have its hashes is removed and made anew.
+KEY is the SHA-256 of everything that determines the rows: the bytes of the files, columns, seed,
+precision. A conversion writes its own temporary folder, flushes everything, and renames it. A conversion
+that is stopped leaves no KEY and is repeated. Files whose size or time has changed since the last
+verification are read again; files with wrong hashes are removed and created again.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from ..compilation import user_folder
 from ..core.files import SCRATCH_PREFIX, flush_folder, read_json, remove, write_json
 from ..errors import DataError, RunError
 
-CACHE_FORMAT = 1  # of the folders
-HASH_BLOCK_BYTES = 2**24  # bytes that have a hash of their own
+CACHE_FORMAT = 1  # the version of the folder layout
+HASH_BLOCK_BYTES = 2**24  # bytes of a block, which has its own hash
 DATA_CACHE_VARIABLE = "SGLD_DATA_CACHE"
-STALE_AFTER_SECONDS = 60.0  # seconds, after which half a file is nobody's
-RACY_NS = 2e9  # nanoseconds: a file that is no older may change again and keep its time
+STALE_AFTER_SECONDS = 60.0  # seconds after which a partial file is abandoned
+RACY_NS = 2e9  # nanoseconds: a younger file may change again and keep its time
 
 Told = Callable[[int, int], Any]
 
 
 def key_of(asked: dict[str, Any]) -> str:
-    """The name of what is asked for."""
+    """Return the cache key of a request."""
     words = json.dumps({**asked, "format": CACHE_FORMAT}, sort_keys=True)
     return hashlib.sha256(words.encode()).hexdigest()[:32]
 
 
 class Writer:
-    """A file of a cache while it is written: its blocks are hashed on the way."""
+    """A cache file that hashes its blocks while it is written."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.blocks = path, list[str]()
@@ -65,7 +65,7 @@ class Writer:
         self._file.close()
 
     def write(self, content: Any) -> None:
-        """Bytes, or an array's."""
+        """Write bytes, or those of an array."""
         view = memoryview(content).cast("B")
         self._file.write(view)
         while len(view):
@@ -77,7 +77,7 @@ class Writer:
                 self._end_block()
 
     def close(self) -> list[str]:
-        """The file is on the disk; the hashes of its blocks."""
+        """Flush the file to the disk, close it, and return the hashes of its blocks."""
         if self._in_block:
             self._end_block()
         self._file.flush()
@@ -91,7 +91,7 @@ class Writer:
 
 
 class Cache:
-    """A folder of caches. Raises DataError where it cannot be made or read."""
+    """A folder of caches; DataError is raised if it cannot be created or read."""
 
     def __init__(self, folder: str | Path | None) -> None:
         chosen = folder if folder is not None else os.environ.get(DATA_CACHE_VARIABLE)
@@ -100,14 +100,14 @@ class Cache:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(
-                f"{self.folder} could not be made for the cache of shuffled rows ({error.strerror}); name "
-                f"another folder with cache=, or in {DATA_CACHE_VARIABLE}."
+                f"{self.folder} could not be created for the cache of shuffled rows ({error.strerror}); give another "
+                f"folder with cache=, or in {DATA_CACHE_VARIABLE}."
             ) from error
 
-    # -- what stands there -----------------------------------------------------------------
+    # -- existing caches -------------------------------------------------------------------
 
     def found(self, key: str, told: Told) -> dict[str, Any] | None:
-        """The manifest of a cache, its files found whole; None where there is none, or a damaged one was removed."""
+        """Return the manifest of a complete cache, or None; a damaged cache is removed."""
         folder = self.folder / key
         if not folder.is_dir():
             return None
@@ -121,7 +121,7 @@ class Cache:
         return None
 
     def _looked_at(self, folder: Path, manifest: dict[str, Any]) -> bool:
-        """Whether every file is as it was when its hashes were last right."""
+        """Return whether all files have the size and time of their last verification."""
         try:
             before = read_json(folder / "looked.json")
         except (OSError, RunError):
@@ -129,7 +129,7 @@ class Cache:
         return before == _stamps(folder, manifest)
 
     def _is_whole(self, folder: Path, manifest: dict[str, Any], told: Told) -> bool:
-        """Whether every block has its hash: one pass over the files."""
+        """Return whether all blocks have their hashes, in one pass over the files."""
         done, size = 0, sum(stamp[0] for stamp in _stamps(folder, manifest).values())
         for name, blocks in manifest["blocks"].items():
             with open(folder / name, "rb") as file:
@@ -141,15 +141,15 @@ class Cache:
                     told(done, size)
                 if file.read(1):
                     return False
-        with contextlib.suppress(RunError):  # of a cache that cannot be written to: looked at again
+        with contextlib.suppress(RunError):  # a read-only cache is verified again the next time
             write_json(folder / "looked.json", _stamps(folder, manifest))
         return True
 
-    # -- making ----------------------------------------------------------------------------
+    # -- new caches ------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder of one's own to write to, gone at the end unless `keep` moved it."""
+        """Provide an own temporary folder, which is removed at the end unless `keep` moved it."""
         self._sweep()
         path, lock = self._own()
         try:
@@ -159,18 +159,18 @@ class Cache:
             shutil.rmtree(path, ignore_errors=True)
 
     def _own(self) -> tuple[Path, int]:
-        """A new folder, and its lock, held."""
+        """Create a folder and return it with its lock, which is held."""
         while True:
             path = self.folder / f"{SCRATCH_PREFIX}{secrets.token_hex(8)}"
             path.mkdir()
             lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_EXCL)
-            # another process may have swept it away between these two lines
+            # another process may have removed it between these two lines
             if (_locked(lock) or fcntl is None) and (path / "lock").exists():
                 return path, lock
             os.close(lock)
 
     def keep(self, scratch: Path, key: str, manifest: dict[str, Any]) -> None:
-        """What was written to `scratch` is the cache of this key from now on."""
+        """Move the temporary folder to the cache under this key."""
         write_json(scratch / "rows.json", manifest)
         write_json(scratch / "looked.json", _stamps(scratch, manifest))
         flush_folder(scratch)
@@ -178,35 +178,35 @@ class Cache:
             os.rename(scratch, self.folder / key)
         if not (self.folder / key / "rows.json").exists():
             raise DataError(f"{self.folder / key} could not be written; name another cache=.")
-        remove(self.folder / key / "lock")  # not before: a scratch folder without one is nobody's
+        remove(self.folder / key / "lock")  # last: without a lock, the folder counts as abandoned
         flush_folder(self.folder)
 
     def _sweep(self) -> None:
-        """Remove what stopped conversions left: nobody holds their locks."""
+        """Remove the folders of stopped conversions, whose locks no process holds."""
         for path in self.folder.glob(f"{SCRATCH_PREFIX}*"):
-            if not path.is_dir():  # a small file, written in an instant
+            if not path.is_dir():  # a small file, which is written quickly
                 with contextlib.suppress(OSError):
                     if time.time() - path.stat().st_mtime > STALE_AFTER_SECONDS:
                         path.unlink()
                 continue
             try:
                 lock = os.open(path / "lock", os.O_RDWR)
-            except FileNotFoundError:  # just begun, or just ended; or ended there long ago
+            except FileNotFoundError:  # just begun, just ended, or abandoned long ago
                 with contextlib.suppress(OSError):
                     if time.time() - path.stat().st_mtime > STALE_AFTER_SECONDS:
                         shutil.rmtree(path, ignore_errors=True)
                 continue
-            except OSError:  # no right to look, or no file more may be opened: it may be at work
+            except OSError:  # no permission, or too many open files: it may be running
                 continue
             with contextlib.suppress(OSError):
                 if _locked(lock):
                     shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
 
-    # -- files of the user's ---------------------------------------------------------------
+    # -- user's files ----------------------------------------------------------------------
 
     def content(self, path: Path, told: Told) -> str:
-        """SHA-256 of a file's bytes; remembered while its size, time and place on the disk stay."""
+        """Return the SHA-256 of a file, remembered while its size, times and inode stay the same."""
         name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:32]
         memory = self.folder / f"seen-{name}.json"
         before = stamp_of(path)
@@ -229,7 +229,10 @@ class Cache:
 
 
 def stamp_of(path: Path) -> list[int]:
-    """What changes when a file is written to: size, time, place on the disk, and the time that nobody can set back."""
+    """Return the size, modification time, inode and change time of a file.
+
+    Each write to the file changes them, and the change time cannot be set back.
+    """
     found = os.stat(path)
     return [found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns]
 
@@ -239,7 +242,7 @@ def _stamps(folder: Path, manifest: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def _now(folder: Path) -> int:
-    """The clock that the files' own times are of."""
+    """Return the current time on the clock of the file system."""
     path = folder / f"{SCRATCH_PREFIX}{secrets.token_hex(8)}-now"
     try:
         path.touch(exist_ok=False)
@@ -251,7 +254,7 @@ def _now(folder: Path) -> int:
 
 
 def _locked(handle: int) -> bool:
-    """Whether the lock is ours now."""
+    """Try to take the lock and return whether this process holds it."""
     if fcntl is None:
         return False
     try:

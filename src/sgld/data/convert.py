@@ -1,16 +1,14 @@
-"""From data as they lie to shuffled rows in a folder of their own: one pass over them, one over a scratch file.
+"""Conversion of data to a cache of shuffled rows, and updates of that cache.
 
-Rows dropped from a table whose rows lie shuffled in the cache: the others are numbered anew and shuffled again.
+A conversion reads the data once and a temporary file once.
 
-The files are those that the table without these rows would give, bit for bit, and no cell of it is read.
+If rows are dropped, the remaining rows are renumbered and shuffled again. The files equal, bit for bit,
+those of the table without these rows, and the table is not read.
 
-Shuffled rows in the cache, made where they are not there yet, as a source.
-
-Rows appended to a table whose rows lie shuffled in the cache: laid among these by their keys.
-
-The order is that of the keys of row numbers, and new rows are numbered on; so what lies there stays in its
-order, new rows come between, and the files are those that the whole table would give, bit for bit: what lies
-there is read once, copied and hashed, and no cell of the old table is looked at.
+If rows are appended, they are merged into the cache by their keys. The order is that of the keys of row
+numbers, and new rows continue the numbering. Existing rows therefore keep their order and new rows come
+between them. The files equal, bit for bit, those of the whole table. The existing files are read once,
+copied and hashed, and the old table is not read.
 """
 
 from __future__ import annotations
@@ -37,15 +35,15 @@ from .readers import MAX_HELD_BYTES, Leaf, Piece, Reader, Spill, as_json, from_j
 from .source import listed
 
 DROPPED_ROWS_FILE = "dropped.i8"
-MAX_INT32_ROWS = 2**31 - 2  # that int32 can number, with a spare one
+MAX_INT32_ROWS = 2**31 - 2  # rows that int32 can number, with one spare row
 
 Told = Callable[[int, int], Any]
 
 
 def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -> dict[str, Any]:
-    """Write the rows of `reader`, shuffled by `seed`, to `folder`, and say what is there, in JSON.
+    """Write the rows of `reader`, shuffled by `seed`, to `folder`, and return the JSON manifest.
 
-    Raises DataError for data that cannot be had, and for a disk that is full.
+    Raises DataError if data cannot be read, and if the disk is full.
     """
     width = sum(leaf.width for leaf in reader.leaves)
     num_read, num_dropped = 0, 0
@@ -85,7 +83,7 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
 
 @contextmanager
 def no_room(folder: Path, reader: Reader, width: int) -> Iterator[None]:
-    """What the operating system refuses while a cache is written, as a DataError."""
+    """Raise DataError for an error of the operating system while a cache is written."""
     try:
         yield
     except OSError as error:
@@ -96,18 +94,18 @@ def no_room(folder: Path, reader: Reader, width: int) -> Iterator[None]:
         needs = f" ({gib(2 * width * reader.num_rows)} for these)" if reader.num_rows else ""
         raise DataError(
             f"the disk of {folder.parent} is full: the shuffled rows need twice their size while they are "
-            f"made{needs}; make room, or name a folder on another disk with cache=."
+            f"written{needs}; free some space, or give a folder on another disk with cache=."
         ) from error
 
 
 def left_out(piece: Piece, reader: Reader, first: int, missing: str) -> np.ndarray | None:
-    """Which rows have an empty cell, where any has. Raises DataError where they may not."""
+    """Return the mask of rows with an empty cell, or None; raise DataError if missing="error"."""
     if piece.missing is None or not piece.missing.any():
         return None
     if missing == "error":
         row = first + int(np.argmax(piece.missing)) + 1
         raise DataError(
-            f"{reader.name} has an empty cell (or NaN) in data row {row}; fill it in, or leave such rows out with "
+            f"{reader.name} has an empty cell (or NaN) in data row {row}; fill it in, or drop such rows with "
             "missing='drop'."
         )
     return piece.missing
@@ -116,7 +114,7 @@ def left_out(piece: Piece, reader: Reader, first: int, missing: str) -> np.ndarr
 def _check_count(reader: Reader, count: int, num_read: int) -> None:
     if reader.num_rows and num_read != reader.num_rows:
         raise DataError(
-            f"{reader.name} gave {num_read:,} rows where it has {reader.num_rows:,}; open it again."
+            f"{num_read:,} of the {reader.num_rows:,} rows of {reader.name} were read; open it again."
         )
     if not num_read:
         raise DataError(f"{reader.name} has no row; at least one is needed.")
@@ -126,12 +124,12 @@ def _check_count(reader: Reader, count: int, num_read: int) -> None:
         )
     if count > MAX_INT32_ROWS:
         raise DataError(
-            f"{reader.name} has {count:,} rows, and at most {MAX_INT32_ROWS:,} can be numbered; take a part of them."
+            f"{reader.name} has {count:,} rows, and at most {MAX_INT32_ROWS:,} are supported; use a part of them."
         )
 
 
 def records(piece: Piece, leaves: list[Leaf]) -> np.ndarray:
-    """The rows as bytes [m, width]."""
+    """Return the rows as bytes [m, width]."""
     count = len(piece.leaves[0])
     parts = [
         np.ascontiguousarray(array, leaf.dtype).reshape(count, -1).view(np.uint8)
@@ -141,12 +139,12 @@ def records(piece: Piece, leaves: list[Leaf]) -> np.ndarray:
 
 
 def digest_of(blocks: dict[str, list[str]]) -> str:
-    """SHA-256 of all files, by the hashes of their blocks."""
+    """Return the SHA-256 of all files, computed from the hashes of their blocks."""
     return hashlib.sha256(str(sorted(blocks.items())).encode()).hexdigest()
 
 
 def written(reader: Reader, folder: Path, spill: Spill, told: Told) -> dict[str, list[str]]:
-    """Write leaves and order; the hashes of their blocks, by file."""
+    """Write leaves and order, and return the hashes of their blocks by file."""
     names = [f"{i}.npy" for i in range(len(reader.leaves))]
     with ExitStack() as held:
         writers = [held.enter_context(Writer(folder / name)) for name in names]
@@ -157,7 +155,7 @@ def written(reader: Reader, folder: Path, spill: Spill, told: Told) -> dict[str,
 
 
 def _lay(reader: Reader, spill: Spill, writers: list[Writer], order: Writer, told: Told) -> None:
-    """Write every row to its leaves' files, in the order of the shuffle."""
+    """Write every row to the files of its leaves, in shuffled order."""
     for writer, leaf in zip(writers, reader.leaves, strict=True):
         begin_array(writer, leaf.dtype, (spill.count + 1, *leaf.shape))
     begin_array(order, np.dtype("<i4"), (spill.count,))
@@ -170,7 +168,7 @@ def _lay(reader: Reader, spill: Spill, writers: list[Writer], order: Writer, tol
         for writer, leaf, end in zip(writers, reader.leaves, ends, strict=True):
             content = np.ascontiguousarray(records[:, end - leaf.width : end])
             code = places.get(leaf.columns[0]) if leaf.columns else None
-            if code is not None:  # of a text, which is a leaf by itself
+            if code is not None:  # a text column, which is always its own leaf
                 content = code[content.view(leaf.dtype)].view(np.uint8)
             writer.write(content.reshape(-1).data)
             if not done:
@@ -178,11 +176,11 @@ def _lay(reader: Reader, spill: Spill, writers: list[Writer], order: Writer, tol
         done += len(numbers)
         told(done, spill.count)
     for writer, row in zip(writers, spare, strict=True):
-        writer.write(row)  # so that a short last block is sliced whole
+        writer.write(row)  # a spare row, so that a short last block can be sliced at full size
 
 
 def begin_array(writer: Writer, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """The head of a .npy file."""
+    """Write the header of a .npy file."""
     head = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(writer, head)
 
@@ -194,8 +192,8 @@ class Kept(NamedTuple):
     """A folder of shuffled rows.
 
     Attributes:
-      manifest: what `convert` said of it.
-      began: when its conversion was begun; None where it stood there.
+      manifest: the manifest that `convert` returned.
+      began: the start time of its conversion; None if the folder existed.
     """
 
     folder: Path
@@ -203,7 +201,7 @@ class Kept(NamedTuple):
     began: float | None
 
     def source(self, treedef: Any) -> OnDisk:
-        """The rows as a source, each of this structure."""
+        """Return the rows as a source whose rows have this structure."""
         manifest, folder = self.manifest, self.folder
         files = Files(
             tuple(str(folder / f"{i}.npy") for i in range(len(manifest["leaves"]))),
@@ -216,7 +214,7 @@ class Kept(NamedTuple):
         return OnDisk.of(files, treedef)
 
     def tell(self, found: OnDisk) -> None:
-        """What was made or found, on standard error."""
+        """Print what was created or found on standard error."""
         began = self.began
         took = "used again" if began is None else f"made in {time.monotonic() - began:.1f} s"
         left_out = f", {found.num_dropped:,} left out" if found.num_dropped else ""
@@ -231,9 +229,10 @@ class Kept(NamedTuple):
 def kept_rows(
     cache: Cache, decides: dict[str, Any], write: Callable[[Path], dict[str, Any]], *, known: bool = True
 ) -> Kept:  # fmt: skip
-    """The rows that `decides` decides, JSON: those of the cache, or what `write` writes to a folder.
+    """Return the rows that the JSON object `decides` determines, from the cache or from `write`.
 
-    `known=False`: the rows themselves decide too, so that they are written at every call.
+    `write` writes them to a folder. With `known=False` the rows themselves are part of the key, so that they
+    are written at every call.
     """
     key = key_of(decides) if known else None
     manifest = None if key is None else cache.found(key, bytes_told)
@@ -249,26 +248,26 @@ def kept_rows(
 
 
 def check_unchanged(stamps: dict[Path, list[int]]) -> None:
-    """DataError where a file is not what it was: `stamps` are those of before."""
+    """Raise DataError if a file has changed since `stamps` was taken."""
     for path, before in stamps.items():
         if stamp_of(path) != before:
             raise DataError(
-                f"{path} changed while it was read; open it again when nobody writes to it."
+                f"{path} changed while it was read; open it again when no program writes to it."
             )
 
 
 def bytes_told(done: int, total: int) -> None:
-    """For the line of progress."""
+    """Report progress in bytes."""
     counted(done, total, "bytes")
 
 
 def rows_told(done: int, total: int) -> None:
-    """For the line of progress."""
+    """Report progress in rows."""
     counted(done, total, "rows")
 
 
 def _give_back() -> None:
-    """Memory that Arrow keeps for the next table; there is none."""
+    """Release the memory that Arrow keeps for later tables."""
     arrow = sys.modules.get("pyarrow")
     if arrow is not None:
         arrow.default_memory_pool().release_unused()
@@ -278,12 +277,12 @@ def _give_back() -> None:
 
 
 def check_drop(rows: Int[np.ndarray, " m"], num_rows: int) -> None:
-    """UsageError for numbers that are no rows, or are there twice, and where none would be left."""
+    """Raise UsageError for rows that do not exist or are repeated, and if no row would be left."""
     outside = rows[(rows < 0) | (rows >= num_rows)]
     if outside.size:
         raise UsageError(f"drop must hold rows from 0 to {num_rows - 1}. Got {outside[0]}.")
     if len(np.unique(rows)) != len(rows):
-        raise UsageError("drop must name no row twice.")
+        raise UsageError("drop must not repeat a row.")
     if len(rows) == num_rows:
         raise UsageError("drop must leave at least one row.")
 
@@ -291,21 +290,21 @@ def check_drop(rows: Int[np.ndarray, " m"], num_rows: int) -> None:
 def renumbered_drop(
     before: Int[np.ndarray, " k"], rows: Int[np.ndarray, " m"]
 ) -> Int[np.ndarray, " n"]:
-    """All that is gone, where of a table without `before` (sorted) these rows are dropped too."""
+    """Return all dropped rows after `rows` of the table without `before` (sorted) are dropped too."""
     return np.union1d(before, _above(before, np.sort(rows)))
 
 
 def fewer(
     before: Kept, rows: Int[np.ndarray, " m"], reader: Reader, folder: Path, seed: int, told: Told
 ) -> dict[str, Any]:
-    """Write the rows of `before` but for `rows`, the user's numbers, sorted, to `folder`; what is there, in JSON.
+    """Write the rows of `before` without `rows`, sorted user numbers; return the JSON manifest.
 
-    `reader` has the same leaves. Raises DataError as `convert`, and where no row is left.
+    `reader` has the same leaves. Raises DataError as `convert` does, and if no row is left.
     """
     old, width = before.manifest, sum(leaf.width for leaf in reader.leaves)
     left_out = np.fromfile(before.folder / DROPPED_ROWS_FILE, "<i8")
     still = left_out[~np.isin(left_out, rows)]
-    # the same rows by the numbers of the files, which do not count those that were left out
+    # renumbered as in the files, which do not count rows that were left out
     gone = np.setdiff1d(rows, left_out)
     gone = gone - np.searchsorted(left_out, gone)
     if len(gone) == old["num_data"]:
@@ -329,7 +328,7 @@ def fewer(
 def _respill(
     before: Kept, gone: Int[np.ndarray, " m"], reader: Reader, spill: Spill, told: Told
 ) -> None:
-    """The rows that stay, under their new numbers."""
+    """Add the remaining rows to `spill` under their new numbers."""
     order = np.load(before.folder / "order.npy", mmap_mode="r")
     files = [np.load(before.folder / f"{i}.npy", mmap_mode="r") for i in range(len(reader.leaves))]
     size = max(1, MAX_HELD_BYTES // (8 + spill.width))
@@ -347,21 +346,21 @@ def _respill(
 
 
 def _above(gone: Int[np.ndarray, " k"], rows: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
-    """The numbers of rows before `gone` went, of those that they have now."""
+    """Return the row numbers before `gone` was dropped, given the current ones."""
     return rows + np.searchsorted(gone - np.arange(len(gone)), rows, side="right")
 
 
 # -- merged --------------------------------------------------------------------------------
 
 
-# bytes of rows that are laid together: few, which stay in the processor's cache
+# bytes of rows merged at once: few, so that they stay in the processor's cache
 MAX_MERGED_BYTES = 2**22
 
 
 def merge(before: Kept, reader: Reader, folder: Path, seed: int, told: Told) -> dict[str, Any]:
-    """Write the rows of `before` and, numbered on, those of `reader` to `folder`, and say what is there, in JSON.
+    """Write the rows of `before` and then those of `reader` to `folder`; return the JSON manifest.
 
-    Both have the same leaves; texts are no leaves here. Raises DataError as `convert`.
+    Both have the same leaves, and none of them is a text. Raises DataError as `convert` does.
     """
     old = before.manifest
     width = sum(leaf.width for leaf in reader.leaves)
@@ -383,7 +382,7 @@ def merge(before: Kept, reader: Reader, folder: Path, seed: int, told: Told) -> 
         count = old["num_data"] + spill.count
         if count > MAX_INT32_ROWS:
             raise DataError(
-                f"there are {count:,} rows, and at most {MAX_INT32_ROWS:,} can be numbered."
+                f"the table would have {count:,} rows, and at most {MAX_INT32_ROWS:,} are supported."
             )
         blocks = _written(before, reader, spill, folder, count, told)
         with Writer(folder / DROPPED_ROWS_FILE) as dropped:
@@ -404,7 +403,7 @@ def merge(before: Kept, reader: Reader, folder: Path, seed: int, told: Told) -> 
 def _written(
     before: Kept, reader: Reader, spill: Spill, folder: Path, count: int, told: Told
 ) -> dict[str, list[str]]:
-    """Write leaves and order; the hashes of their blocks, by file."""
+    """Write leaves and order, and return the hashes of their blocks by file."""
     names = [f"{i}.npy" for i in range(len(reader.leaves))]
     with ExitStack() as held:
         writers = [held.enter_context(Writer(folder / name)) for name in names]
@@ -431,7 +430,7 @@ def _written(
 def _in_order(
     before: Kept, reader: Reader, spill: Spill
 ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-    """All rows in the order of their keys, some at a time: their numbers, and the bytes of every leaf."""
+    """Yield the numbers and the bytes of every leaf of all rows, in pieces, in the order of keys."""
     widths = [leaf.width for leaf in reader.leaves]
     order = np.load(before.folder / "order.npy", mmap_mode="r")
     files = [np.load(before.folder / f"{i}.npy", mmap_mode="r") for i in range(len(widths))]
@@ -458,7 +457,7 @@ def _in_order(
 def _inserted(
     rows: UInt8[np.ndarray, "m w"], places: Int[np.ndarray, " k"], new: UInt8[np.ndarray, "k w"]
 ) -> UInt8[np.ndarray, "n w"]:
-    """np.insert of rows, each one item of w bytes: a quarter of the time that bytes take."""
+    """Insert rows like np.insert, as items of w bytes: a quarter of the time of single bytes."""
     width = rows.shape[1]
     one = np.dtype((np.void, width))
     before, coming = (np.ascontiguousarray(part).view(one).reshape(-1) for part in (rows, new))
@@ -466,7 +465,7 @@ def _inserted(
 
 
 class _Coming:
-    """The new rows, in the order of their keys, handed out as far as they are wanted."""
+    """The new rows in the order of their keys, taken as far as they are needed."""
 
     def __init__(self, spill: Spill, widths: list[int]) -> None:
         self._more = spill.in_order() if spill.count else iter(())
@@ -475,7 +474,7 @@ class _Coming:
         self._records = np.zeros((0, sum(widths)), np.uint8)
 
     def until(self, key: np.uint64 | None) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        """Keys, numbers and leaves of the rows up to this key; of all that are left."""
+        """Return keys, numbers and leaves of the rows up to this key, or of all remaining rows."""
         while key is None or not len(self._numbers) or keys(self._numbers[-1:], self._seed)[0] <= key:  # fmt: skip
             found = next(self._more, None)
             if found is None:

@@ -1,4 +1,4 @@
-"""Tables in databases: what DuckDB reads, its own files and queries, and SQLite, which Python reads by itself."""
+"""Tables in databases: DuckDB files and queries, and SQLite files, which Python's sqlite3 reads."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     import pyarrow
 
 QUERY = re.compile(r"\s*(select|with|from|values)\s", re.IGNORECASE)
-DUCKDB_MEMORY = "400MB"  # that DuckDB may take; beyond it sorts and joins go to the disk
-LOG_SUFFIXES = (".wal", "-wal", "-journal")  # what stands beside a database file and belongs to it
-MAX_QUERY_CHARS = 60  # letters of a query in a sentence
+DUCKDB_MEMORY = "400MB"  # DuckDB's memory limit; larger sorts and joins use the disk
+LOG_SUFFIXES = (".wal", "-wal", "-journal")  # suffixes of a database file's logs
+MAX_QUERY_CHARS = 60  # characters of a query in a message
 
 
 def is_query(data: Any) -> bool:
-    """Whether it is SQL, and not the name of a file."""
+    """Return whether `data` is SQL and not the name of a file."""
     return isinstance(data, str) and QUERY.match(data) is not None and not Path(data).exists()
 
 
 def kind_of_database(path: str | Path) -> str | None:
-    """ "duckdb" or "sqlite" by a file's first bytes; None of any other file."""
+    """Return "duckdb" or "sqlite" from a file's first bytes, or None for any other file."""
     try:
         if not Path(path).is_file():  # a named pipe would wait for a writer
             return None
@@ -42,18 +42,18 @@ def kind_of_database(path: str | Path) -> str | None:
 
 
 def database_files(path: str | Path) -> list[Path]:
-    """A database file, and the logs beside it. Raises DataError where it is neither DuckDB's nor SQLite's."""
+    """Return a database file and its logs; raise DataError for other files."""
     path = existing(path)
     if kind_of_database(path) is None:
-        raise DataError(f"{path} is no database of DuckDB or SQLite; write it again.")
-    beside = [path.with_name(path.name + end) for end in LOG_SUFFIXES]
-    return [path, *(log for log in beside if log.is_file() and log.stat().st_size)]
+        raise DataError(f"{path} is not a DuckDB or SQLite database; write it again.")
+    logs = [path.with_name(path.name + end) for end in LOG_SUFFIXES]
+    return [path, *(log for log in logs if log.is_file() and log.stat().st_size)]
 
 
 def _asked(
     path: Path | None, query: str | None, table: str | None, tables: Callable[[], list[Any]]
 ) -> tuple[str, str]:
-    """What is read, in words and as SQL: the query, or a table of the file."""
+    """Return the description and the SQL of what is read: the query, or a table of the file."""
     if query is not None:
         return f"the query {_shown(query)}", query.strip().rstrip(";")
     assert path is not None
@@ -62,7 +62,7 @@ def _asked(
 
 
 def _named(path: Path, names: Sequence[str], table: str | None) -> str:
-    """The table that is read: the one that is asked for, or the only one."""
+    """Return the name of the table to read: the requested one, or the only one."""
     if table is None and len(names) == 1:
         return names[0]
     if table in names:
@@ -83,10 +83,10 @@ def _shown(query: str) -> str:
 
 
 class DuckDB:
-    """A table of a DuckDB file, or what a query gives, on that file alone or on what it names itself.
+    """A table of a DuckDB file, or the result of a query on that file or on files that it names.
 
-    By one thread: the rows of a query come in the same order whenever it is asked. With a folder to
-    `spill` to, in bounded memory.
+    One thread reads it, so that a query returns its rows in the same order each time. With a folder
+    `spill`, memory is bounded.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class DuckDB:
                     connection.execute(f"set memory_limit = '{DUCKDB_MEMORY}'")
                     escaped = str(self.spill).replace("'", "''")
                     connection.execute(f"set temp_directory = '{escaped}'")
-                if self.path is not None:  # or its rows were not decided by that file
+                if self.path is not None:  # the file alone must determine the rows
                     connection.execute("set enable_external_access = false")
                 yield connection
         except duckdb.Error as error:
@@ -125,17 +125,17 @@ class DuckDB:
     @staticmethod
     def _reader(connection: Any, query: str, rows: int) -> Any:
         found = connection.sql(query)
-        # its name since 1.5; the old one warns
+        # renamed in DuckDB 1.5; the old name warns
         read = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
         return read(rows)
 
     def count(self) -> int:
-        """Its rows, counted."""
+        """Count its rows."""
         with self._opened() as connection:
             return int(connection.sql(f"select count(*) from ({self._query})").fetchall()[0][0])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
-        """All rows of these columns."""
+        """Yield all rows of these columns."""
         names = ", ".join(map(_quoted, columns))
         with self._opened() as connection:
             query = f"select {names} from ({self._query})"
@@ -143,7 +143,7 @@ class DuckDB:
 
 
 class SQLite:
-    """A table of a SQLite file, or what a query on it gives."""
+    """A table of a SQLite file, or the result of a query on it."""
 
     def __init__(self, path: Path, query: str | None, table: str | None) -> None:
         self.path = path
@@ -168,7 +168,7 @@ class SQLite:
             raise DataError(f"{self.path} cannot be read by SQLite: {error}.") from error
 
     def _type(self, connection: sqlite3.Connection, name: str) -> Any:
-        """The Arrow type of a column, from the types of all its cells: SQLite knows those only."""
+        """Return the Arrow type of a column from the types of its cells: SQLite types only cells."""
         arrow = need("pyarrow", "tables")
         query = f"select distinct typeof({_quoted(name)}) from ({self._query})"
         found = {str(row[0]) for row in connection.execute(query)} - {"null"}
@@ -188,11 +188,11 @@ class SQLite:
         )
 
     def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
-        """All rows of these columns."""
+        """Yield all rows of these columns."""
         arrow = need("pyarrow", "tables")
         names = ", ".join(map(_quoted, columns))
         schema = arrow.schema([(name, self.schema[name]) for name in columns])
-        most = batch_rows(len(columns)) // 8 + 1  # Python's own numbers take more room
+        most = batch_rows(len(columns)) // 8 + 1  # Python numbers need more memory
         with self._opened() as connection:
             cursor = connection.execute(f"select {names} from ({self._query})")
             while rows := cursor.fetchmany(most):

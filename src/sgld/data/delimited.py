@@ -1,9 +1,8 @@
-"""Tables of text: CSV and its relatives, plain or gzipped, their separator found in the first rows.
+"""Tables of text (CSV and similar, plain or gzipped) and diagnoses of cells that are not numbers.
 
-What stands in the cells of a column that should hold numbers, and what to do about it.
-
-Of text it is said what it looks like: a number with a decimal comma, a percentage, an amount of
-money, a date, a yes or no. A column's trouble is a `Trouble`; those of several columns are one sentence.
+The separator is detected in the first rows. For a column that should hold numbers, the diagnosis names
+what the text looks like: a number with a decimal comma, a percentage, an amount of money, a date, or a
+yes or no. The problem of a column is a `Trouble`; problems of several columns form one message.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from .source import check_names
 if TYPE_CHECKING:
     import pyarrow
 
-SEPARATORS = (",", ";", "\t", "|")  # those looked for, in this order where they fit equally
+SEPARATORS = (",", ";", "\t", "|")  # the separators that are detected; ties go to the first
 SEPARATOR_NAMES = {
     "comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "bar": "|", "pipe": "|", "space": " ",
 }  # fmt: skip
-MAX_HEADER_CHARS = 2**20  # letters of the first line, which pyarrow wants in its first block
-SEPARATOR_ROWS = 100  # rows in which the separator is looked for
+MAX_HEADER_CHARS = 2**20  # characters of the first line, which must fit pyarrow's first block
+SEPARATOR_ROWS = 100  # rows in which the separator is detected
 GZIP = b"\x1f\x8b"
-# first bytes of files that are no text, whatever their name says
+# first bytes of files that are not text, whatever their name
 NOT_TEXT_SIGNATURES = {
     b"PK\x03\x04": "an Excel workbook or another zip archive; save the sheet as 'CSV UTF-8'",
     b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as 'CSV UTF-8'",
@@ -46,7 +45,7 @@ NOT_TEXT_SIGNATURES = {
 
 
 class Dialect(NamedTuple):
-    """How a table is written: the separator of cells, the decimal point, lines before the header."""
+    """The format of a table: the cell separator, the decimal point, lines before the header."""
 
     sep: str = ","
     decimal: str = "."
@@ -57,11 +56,11 @@ COMMAS = Dialect()
 
 
 def dialect_of(path: Path, sep: str | None = None, decimal: str = ".") -> Dialect:
-    """The dialect of a file; its separator is looked for where none is given.
+    """Return the dialect of a file; the separator is detected if none is given.
 
-    Of comma, semicolon, tab and bar it is the one that gives the first rows most cells, equally
-    many in each; Excel's line "sep=;" is read. Raises UsageError for a `sep` or `decimal` that is
-    none, DataError for a file that is no text.
+    Of comma, semicolon, tab and bar it is the one that gives the first rows the most cells, with equally
+    many in each row. Excel's line "sep=;" is read. Raises UsageError for an invalid `sep` or `decimal`,
+    DataError for a file that is not text.
     """
     head = _head(path)
     declared = re.match(r'"?sep=(.)"?\r?\n', head.decode("utf-8-sig", errors="replace"))
@@ -73,21 +72,21 @@ def dialect_of(path: Path, sep: str | None = None, decimal: str = ".") -> Dialec
     sep = _found(head, path) if sep is None else SEPARATOR_NAMES.get(sep, sep)
     if len(sep) != 1 or not sep.isascii() or sep.isalnum() or sep in '"\r\n':
         raise UsageError(
-            f"sep must be one sign, or one of {', '.join(SEPARATOR_NAMES)}. Got {sep!r}."
+            f"sep must be one character, or one of {', '.join(SEPARATOR_NAMES)}. Got {sep!r}."
             + did_you_mean(sep, SEPARATOR_NAMES)
         )
     if sep == decimal:
-        raise UsageError(f"sep and decimal are both {sep!r}; one file cannot have both.")
+        raise UsageError(f"sep and decimal are both {sep!r}; they must differ.")
     return Dialect(sep, decimal, skip)
 
 
 def _head(path: Path) -> bytes:
-    """The first bytes of the text."""
+    """Return the first bytes of the text."""
     with _opened(path) as file:
         head = file.read(MAX_HEADER_CHARS)
     for start, what in NOT_TEXT_SIGNATURES.items():
         if head.startswith(start):
-            raise DataError(f"{path} is named as text but is {what}.")
+            raise DataError(f"{path} has the extension of a text file but is {what}.")
     return head
 
 
@@ -100,7 +99,7 @@ def _opened(path: Path) -> Any:
 def _found(head: bytes, path: Path) -> str:
     lines = head.decode("utf-8-sig", errors="replace").splitlines(keepends=True)
     if len(head) == MAX_HEADER_CHARS:
-        lines = lines[:-1]  # a part of one
+        lines = lines[:-1]  # the last line is incomplete
     widths = {sep: _widths(lines, sep) for sep in SEPARATORS}
     whole = [sep for sep in SEPARATORS if len(set(widths[sep])) == 1 and widths[sep][0] > 1]
     best = max(whole or SEPARATORS, key=lambda sep: widths[sep][:1])
@@ -109,14 +108,14 @@ def _found(head: bytes, path: Path) -> str:
     )]  # fmt: skip
     if widths[best][:1] <= [1] and any(spaced) and len(lines) > 1:
         raise DataError(
-            f"{path} has its columns separated by spaces; give sep=' ' where it is one "
-            "space between cells, or write it with commas."
+            f"{path} has its columns separated by spaces; give sep=' ' if it is one space between cells, "
+            "or write it with commas."
         )
     return best
 
 
 def _widths(lines: list[str], sep: str) -> list[int]:
-    """How many cells each of the first rows has."""
+    """Return the number of cells in each of the first rows."""
     try:
         rows = itertools.islice(filter(None, csv.reader(lines, delimiter=sep)), SEPARATOR_ROWS)
         return [len(row) for row in rows]
@@ -125,7 +124,7 @@ def _widths(lines: list[str], sep: str) -> list[int]:
 
 
 def _rows(file: Iterator[bytes], dialect: Dialect) -> Any:
-    """Of the cells, where bytes that are no UTF-8 stand as lone surrogates."""
+    """Return a reader of the cells; bytes that are not UTF-8 become lone surrogates."""
     lines = (line.decode("utf-8", errors="surrogateescape") for line in file)
     for _ in range(dialect.skip):
         next(lines, "")
@@ -134,21 +133,21 @@ def _rows(file: Iterator[bytes], dialect: Dialect) -> Any:
 
 
 def csv_header(path: Path, dialect: Dialect = COMMAS) -> list[str]:
-    """The names in the first row of a table of text, as they stand there."""
+    """Return the names in the first row of a text table, unchanged."""
     with _opened(path) as file:
-        # no longer than what is looked for, where a file has no line at all
+        # bounded, because a file may have no line breaks
         lines = iter(lambda: file.readline(MAX_HEADER_CHARS), b"")
         lines, probe = itertools.tee(lines)
         if len(next(probe, b"")) == MAX_HEADER_CHARS:
             raise DataError(
-                f"{path} has {MAX_HEADER_CHARS:,} letters and more in its first line, where the names of columns "
-                "should stand; write it again."
+                f"{path} has a first line of {MAX_HEADER_CHARS:,} characters or more, which should hold the column "
+                "names; write it again."
             )
         try:
             names = next(_rows(lines, dialect), [])
         except csv.Error as error:
             raise DataError(
-                f"{path} has a name of more than {csv.field_size_limit():,} letters in its header, or cannot be "
+                f"{path} has a name of more than {csv.field_size_limit():,} characters in its header, or cannot be "
                 f"read as csv ({first_line(error)}); write it again."
             ) from error
     wrong = re.search("[\udc80-\udcff]", "".join(names))
@@ -163,48 +162,47 @@ TO_UTF8 = "save it as 'CSV UTF-8', or convert it: iconv -f WINDOWS-1252 -t UTF-8
 
 
 def not_utf8(cell: bytes) -> str:
-    """What is said of bytes that are no UTF-8: how they would read in the usual other encoding."""
+    """Describe bytes that are not UTF-8 by their reading in Latin-1."""
     byte = next((b for b in cell if b > 127), 0)
     return f"is not UTF-8 text (byte {byte:#04x}, which is {bytes([byte]).decode('latin-1')!r} in Latin-1)"
 
 
 def _read_rows(rows: Any, path: Path, dialect: Dialect) -> Iterator[list[str]]:
-    """The rows that are left. Raises DataError at one that is none."""
+    """Yield the remaining rows; raise DataError at one that cannot be parsed."""
     try:
         yield from rows
     except csv.Error as error:
         line = rows.line_num + dialect.skip
         raise DataError(
-            f"{path} cannot be read as a table from line {line} on: a quotation mark that is not closed, or a "
-            f"line that ends in a carriage return alone ({first_line(error)}); mend that line."
+            f"{path} cannot be read as a table from line {line} on: a quotation mark is not closed, or a line ends "
+            f"in a carriage return alone ({first_line(error)}); fix that line."
         ) from error
 
 
 def ragged(path: Path, dialect: Dialect = COMMAS) -> DataError:
-    """What is said of a table of text whose rows differ in length: the first that does."""
+    """Return the error for the first row of a text table that has a different length."""
     with _opened(path) as file:
         rows = _rows(file, dialect)
         width = len(next(rows))
         for cells in filter(None, _read_rows(rows, path, dialect)):
             if len(cells) != width:
                 line = rows.line_num + dialect.skip
-                names = " (a header without a name for the rows' numbers?)" * (
+                names = " (does the header lack a name for the row numbers?)" * (
                     line == 2 and len(cells) == width + 1
                 )
                 return DataError(
-                    f"{path} line {line} has {len(cells)} cells where the header has {width}{names}; "
-                    "mend that line."
+                    f"{path} line {line} has {len(cells)} cells, and the header has {width}{names}; fix that line."
                 )
     return DataError(f"{path} has rows of different lengths; write it again.")
 
 
 def read_delimited(path: Path, sep: str | None = None, decimal: str = ".") -> pyarrow.Table:
-    """The table in a file of text.
+    """Read the table in a text file.
 
-    An empty unquoted cell and NA, NaN, null are nulls; a column whose later cells do not fit the
-    type of its first ones becomes floating point, or else text. Spaces around names are left out.
+    An empty unquoted cell and NA, NaN, null are nulls. A column whose later cells do not fit the type of its
+    first cells becomes floating point, or else text. Spaces around names are removed.
 
-    Raises: DataError for a file that is no text or no table, UsageError for `sep` and `decimal`.
+    Raises: DataError for a file that is not text or not a table, UsageError for `sep` and `decimal`.
     """
     with unpacking(path):
         return _read(path, dialect_of(path, sep, decimal))
@@ -212,7 +210,7 @@ def read_delimited(path: Path, sep: str | None = None, decimal: str = ".") -> py
 
 @contextlib.contextmanager
 def unpacking(path: Path) -> Iterator[None]:
-    """DataError where a gzip file ends too early, or holds other bytes than it says."""
+    """Raise DataError if a gzip file is truncated or damaged."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -234,8 +232,8 @@ def _read(path: Path, dialect: Dialect) -> pyarrow.Table:
         source = zipped if isinstance(zipped, gzip.GzipFile) else path
         try:
             with zipped:
-                # a block at a time: read_csv holds three times the table. No name is kept of it
-                # here, so that each column's pieces go as they are put together
+                # a block at a time: read_csv holds three times the table. No reference is kept
+                # here, so that each column's chunks are freed when they are combined
                 return _in_one_piece(
                     reader.open_csv(
                         source,
@@ -251,11 +249,12 @@ def _read(path: Path, dialect: Dialect) -> pyarrow.Table:
         except arrow.ArrowInvalid as error:
             if "straddl" in str(error):
                 raise DataError(
-                    f"{path} has a row of more than a million letters; close an open quotation mark, or write it again."
+                    f"{path} has a row of more than a million characters; close an open quotation mark, or write it "
+                    "again."
                 ) from error
             if "Expected" in str(error) and "columns" in str(error):
                 raise ragged(path, dialect) from error
-            # types are inferred from the first block of the file: widen the one that did not last
+            # types are inferred from the first block of the file: widen the one that does not fit
             found = re.search(r"In CSV column #(\d+).*conversion error to (\S+):", str(error))
             if not found or found[2] == "string":
                 raise
@@ -265,12 +264,12 @@ def _read(path: Path, dialect: Dialect) -> pyarrow.Table:
 
 
 def _in_one_piece(table: pyarrow.Table) -> pyarrow.Table:
-    """The table with a chunk a column, which pandas and NumPy take as it is; a column at a time."""
+    """Return the table with one chunk per column, for pandas and NumPy; works a column at a time."""
     pool = need("pyarrow", "tables").default_memory_pool()
     for index, name in enumerate(table.column_names):
-        whole = table.select([index]).combine_chunks()  # several pieces, of texts beyond 2 GiB
+        whole = table.select([index]).combine_chunks()  # texts beyond 2 GiB keep several
         table = table.set_column(index, name, whole.column(0))
-        pool.release_unused()  # the pieces, which would be kept for others
+        pool.release_unused()  # otherwise the pool keeps the memory of the chunks
     return table
 
 
@@ -278,39 +277,39 @@ def _in_one_piece(table: pyarrow.Table) -> pyarrow.Table:
 
 
 DROP_REMEDY = "drop such rows or fill the cells in"
-MAX_SLIP_SHARE = 0.1  # of the different texts: slips among plain numbers
-MAX_CHECKED_TEXTS = 100_000  # different texts, of which it is asked what they look like
+MAX_SLIP_SHARE = 0.1  # the share of distinct texts that may be typing errors among plain numbers
+MAX_CHECKED_TEXTS = 100_000  # distinct texts whose notation is checked
 SIGN = r"\s*[-+\u2212]?\s*"
 MONEY = r"[$€£¥₹]|USD|EUR|GBP|CHF"
-# of a whole cell: what it is called, what to do about it
+# (pattern of a whole cell, its description, the remedy)
 CELL_PATTERNS = (
     (
         rf"{SIGN}[1-9]\d{{0,2}}([,.' \u00a0\u202f]\d{{3}})+([.,]\d+)?",
         "numbers with separated thousands",
-        "write them without, or read the file with decimal=',' where that is a decimal comma",
+        "write them without separators, or read the file with decimal=',' if that is a decimal comma",
     ),
     (
         rf"{SIGN}\d*,\d+(e[-+]?\d+)?",
         "numbers with a decimal comma",
         "read the file with decimal=',', or write points",
     ),
-    (rf"{SIGN}[\d.,]+\s*%", "percentages", "take the sign off and write plain numbers"),
+    (rf"{SIGN}[\d.,]+\s*%", "percentages", "remove the sign and write plain numbers"),
     (
         rf"(?=.*({MONEY})){SIGN}({MONEY})?{SIGN}[\d.,' ]*\d\s*({MONEY})?",
         "amounts of money",
-        "take the currency off and write plain numbers",
+        "remove the currency and write plain numbers",
     ),
     (
         r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}([T ].*)?",
         "dates or times",
-        "make a number of each: days since the first, or the year or month as columns of their own",
+        "convert each to a number: days since the first, or the year and month as separate columns",
     ),
 )
 DATES = CELL_PATTERNS[-1]
 
 
 class Trouble(NamedTuple):
-    """Why a column cannot be used: what is said after its name, and the remedy."""
+    """Why a column cannot be used: the text after its name, and the remedy."""
 
     column: str
     what: str
@@ -318,7 +317,7 @@ class Trouble(NamedTuple):
 
 
 def raise_all(troubles: Iterable[Trouble | None]) -> None:
-    """DataError that names every column in trouble, where there is one."""
+    """Raise a DataError that names every column with a problem, if there is one."""
     found = [trouble for trouble in troubles if trouble is not None]
     if not found:
         return
@@ -330,10 +329,13 @@ def raise_all(troubles: Iterable[Trouble | None]) -> None:
 
 
 def renumbered(error: DataError, numbers: Int[np.ndarray, " n"]) -> DataError:
-    """The error with its data rows, counted from 1 among some rows, counted in the whole table.
+    """Return the error with data rows of a selection replaced by data rows of the whole table.
+
+    Both are counted from 1.
 
     Args:
-      numbers: which rows of the table, from 0, they are.
+      error: the error on the selected rows.
+      numbers: the selected rows of the table, counted from 0.
 
     Example:
       >>> import numpy as np
@@ -351,7 +353,7 @@ def renumbered(error: DataError, numbers: Int[np.ndarray, " n"]) -> DataError:
 
 
 def missing_cells(table: pyarrow.Table, name: str) -> Trouble | None:
-    """The null cells of a column."""
+    """Return the problem of a column with null cells, or None."""
     column = table.column(name)
     if not column.null_count:
         return None
@@ -362,7 +364,7 @@ def missing_cells(table: pyarrow.Table, name: str) -> Trouble | None:
 
 
 def trouble_of(table: pyarrow.Table, name: str) -> Trouble | None:
-    """Why a column is not one of finite numbers or truth values; None where it is."""
+    """Return why a column does not hold finite numbers or booleans, or None if it does."""
     missing = missing_cells(table, name)
     if missing is not None:
         return missing
@@ -385,7 +387,7 @@ def trouble_of(table: pyarrow.Table, name: str) -> Trouble | None:
             name, f"holds {DATES[1]} ({kind} values such as {str(first)!r} in data row 1)", DATES[2]
         )
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
-        what = f"holds {kind} values such as {first!r} in data row 1, where numbers are needed"
+        what = f"holds {kind} values such as {first!r} in data row 1, and numbers are needed"
         return Trouble(name, what, "convert it to numbers")
     values = column.cast(arrow.float64(), safe=False).to_numpy()
     bad = np.flatnonzero(~np.isfinite(values))
@@ -396,7 +398,7 @@ def trouble_of(table: pyarrow.Table, name: str) -> Trouble | None:
 
 
 def written_number(name: str, column: pyarrow.ChunkedArray) -> Trouble | None:
-    """Text that means numbers or dates written in another way, in nearly every cell; None of other text."""
+    """Return the problem of a text column whose cells are mostly oddly written numbers or dates."""
     compute = need("pyarrow.compute", "tables")
     levels = [text for text in compute.unique(column).to_pylist() if text is not None]
     levels = [text.strip() for text in levels[:MAX_CHECKED_TEXTS]]
@@ -423,12 +425,12 @@ def _of_text(name: str, column: pyarrow.ChunkedArray) -> Trouble:
     text = column.to_pylist()
     bad = [row for row, cell in enumerate(text) if not is_number(cell)]
     if bad and len(bad) < len(text) / 2:
-        what = f"is {text[bad[0]]!r} in data row {bad[0] + 1}{_more(len(bad))} where most rows hold numbers"
-        return Trouble(name, what, "mend that cell, or leave it empty where it is missing")
-    if not bad:  # these rows are a piece of a column that others make text
+        what = f"is {text[bad[0]]!r} in data row {bad[0] + 1}{_more(len(bad))}, and most rows hold numbers"
+        return Trouble(name, what, "fix that cell, or leave it empty if the value is missing")
+    if not bad:  # other rows of this column are text
         what = f"holds numbers such as {text[0]!r} in data row 1, and words in other rows"
-        return Trouble(name, what, "mend those, or leave them empty where they are missing")
-    what = f"holds {column.type} values such as {text[0]!r} in data row 1, where numbers are needed"
+        return Trouble(name, what, "fix those cells, or leave them empty if the values are missing")
+    what = f"holds {column.type} values such as {text[0]!r} in data row 1, and numbers are needed"
     return Trouble(name, what, "convert it to numbers")
 
 
@@ -439,12 +441,12 @@ def _first_row(column: pyarrow.ChunkedArray, form: re.Pattern) -> int:
 
 
 def is_number(text: object) -> bool:
-    """Whether a cell is a number as every program writes it."""
+    """Return whether a cell is a number in the usual notation."""
     try:
         float(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return False
-    return "_" not in str(text)  # which Python reads, and no table means
+    return "_" not in str(text)  # Python accepts underscores, and tables do not use them
 
 
 def _is_utf8(cell: bytes) -> bool:

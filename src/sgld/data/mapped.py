@@ -1,13 +1,12 @@
-"""Rows in files, already shuffled there: compiled code reads them where they lie.
+"""Shuffled rows in memory-mapped files, running moments of columns, and workers for full passes.
 
-On a CPU an array of JAX may be the host's own memory, and a memory map is that: the pages of a file
-that the operating system reads when they are touched, and drops when it needs room. So a run on a file
-is the run on arrays, bit for bit, and what it takes of memory does not grow with the file. A reader
-thread asks for the pages of the next steps' batches while those of the present are computed.
+On a CPU, a JAX array may use the host's own memory, and a memory map is such memory: pages of a file
+that the operating system reads on access and drops under memory pressure. A run on a file therefore
+equals the run on arrays bit for bit, and its memory does not grow with the file. A reader thread requests
+the pages of the next batches while the current steps are computed.
 
-Moments and range of numbers that come piece by piece, in float64.
-
-Workers that passes over rows on disk are mapped over: Dask's, Ray's, those of an executor; no scheduler of ours.
+`Running` computes moments and ranges of numbers in pieces, in float64. `Workers` maps passes over rows on
+disk to workers of Dask, Ray or an executor.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from .source import Batch, Source
 
 @dataclass
 class Running:
-    """Of columns [n, ...], over all pieces, by the sums of Chan, Golub & LeVeque (1979).
+    """Moments of columns [n, ...] over pieces, by the sums of Chan, Golub & LeVeque (1979).
 
     Attributes:
-      count: rows.
-      mean, least, most: of each column.
+      count: the number of rows.
+      mean, least, most: the mean, minimum and maximum of each column.
       squares: sums of squared deviations from the mean.
     """
 
@@ -51,7 +50,7 @@ class Running:
     most: Any = -np.inf
 
     def add(self, values: np.ndarray) -> None:
-        """The next rows, one or more."""
+        """Add the next rows, at least one."""
         values = values.astype(np.float64)
         count, mean = len(values), values.mean(axis=0)
         apart, whole = mean - self.mean, self.count + len(values)
@@ -65,11 +64,11 @@ class Running:
 
 
 class Workers:
-    """A function map(function, items) -> results in their order. Compiled code asks nothing of it: any two are equal.
+    """A function map(function, items) -> results in order; compiled code sees equal instances.
 
     Args:
-      given: such a function; a client of Dask's (`map` and `gather`); or what has such a `map`, as an executor of
-        `concurrent.futures` and a pool of `multiprocessing` or Ray have.
+      given: such a function; a Dask client (`map` and `gather`); or an object with such a `map`, such as an
+        executor of `concurrent.futures` or a pool of `multiprocessing` or Ray.
 
     Raises: UsageError for anything else.
     """
@@ -81,7 +80,7 @@ class Workers:
             self._map = _of_client(given) if hasattr(given, "gather") else given.map
         elif not callable(given):
             raise UsageError(
-                "workers must be a client of Dask's, an executor or pool with a map, or a function map(function, items). "
+                "workers must be a Dask client, an executor or pool with a map, or a function map(function, items). "
                 f"Got {type(given).__name__}."
             )
 
@@ -95,28 +94,29 @@ class Workers:
         return f"Workers({type(self.given).__name__})"
 
     def __call__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """function(item) of every item. RunError where the workers fail."""
+        """Return function(item) for every item; raise RunError if the workers fail."""
         try:
             found = list(self._map(function, items))
         except SGLDError:
             raise
         except Exception as error:
             raise RunError(
-                f"the workers failed: {type(error).__name__} ({first_line(error)}); see to it that each has this version "
-                "of sgld and what the posterior uses, and go on with sgld.resume."
+                f"the workers failed: {type(error).__name__} ({first_line(error)}); install this version of sgld and the "
+                "packages of the posterior on each, and continue with sgld.resume."
             ) from error
         if len(found) != len(items):
             raise RunError(
-                f"the workers gave {len(found)} results for {len(items)} pieces; their map must give one each, in order."
+                f"the workers returned {len(found)} results for {len(items)} pieces; their map must return one result "
+                "per piece, in order."
             )
         return found
 
 
 def _of_client(client: Any) -> Callable[[Any, Sequence[Any]], list[Any]]:
     def mapped(function: Any, items: Sequence[Any]) -> list[Any]:
-        with warnings.catch_warnings():  # rows that are sent are sent once
+        with warnings.catch_warnings():  # rows are sent only once
             warnings.filterwarnings("ignore", "Sending large graph")
-            # pure: results would be kept, and looked up by hashing every argument
+            # pure=True would store the results and hash every argument
             return client.gather(client.map(function, items, pure=False))
 
     return mapped
@@ -125,25 +125,25 @@ def _of_client(client: Any) -> Callable[[Any, Sequence[Any]], list[Any]]:
 # -- on disk -------------------------------------------------------------------------------
 
 
-PREFETCH_BYTES = 2**23  # bytes that are asked for together
-MAX_PREFETCHED_ROWS = 2**16  # batches, or rows, that are asked for ahead of a chunk
-RESIDENCY_ROWS = 64  # of these, to see whether they are in memory already
+PREFETCH_BYTES = 2**23  # bytes of one read-ahead request
+MAX_PREFETCHED_ROWS = 2**16  # batches, or rows, that are requested ahead of a chunk
+RESIDENCY_ROWS = 64  # of these, to check whether they are in memory already
 
 PyTree = Any
 
 
 class Files:
-    """The files of shuffled rows: one .npy a leaf, and which row is which.
+    """The files of shuffled rows: one .npy file per leaf, and the original number of each row.
 
-    Compiled code asks nothing of them: any two compare equal, so that other files compile nothing.
+    Any two instances compare equal, so that compiled code is reused for other files.
 
     Attributes:
-      paths: of the leaves, arrays [N + 1, ...], the last row the first again.
-      order: the rows' own numbers in the order in which they lie.
-      dropped: the numbers of rows that were left out; own numbers do not count these.
+      paths: the files of the leaves, arrays [N + 1, ...] whose last row repeats the first.
+      order: the original numbers of the rows, in their stored order.
+      dropped: the numbers of rows that were left out; `order` does not count these.
       digest: SHA-256 of the rows in their order.
-      about: what is told of the data in their `repr`.
-      columns: what was learned of the columns of a table, by name.
+      about: the description of the data in `repr`.
+      columns: statistics of the columns of a table, by name.
     """
 
     def __init__(
@@ -175,11 +175,11 @@ class Files:
 
     @property
     def size(self) -> int:
-        """Bytes of the leaves."""
+        """The bytes of the leaves."""
         return sum(leaf.nbytes for leaf in self.leaves)
 
     def numbers(self, rows: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
-        """What the user calls these rows: counted from 0, with those that were left out."""
+        """Return the user's numbers of these rows, counted from 0 and including rows left out."""
         own = self.order[rows].astype(np.int64)
         if not len(self.dropped):
             return own
@@ -187,14 +187,15 @@ class Files:
         return own + np.searchsorted(before, own, side="right")
 
     def check_unchanged(self) -> None:
-        """DataError where somebody wrote to the files since they were opened."""
+        """Raise DataError if the files were changed since they were opened."""
         if self._stamps() != self._as_opened:
             raise DataError(
-                f"{os.path.dirname(self.paths[0])} was changed while it was read; delete it, and it is made anew."
+                f"{os.path.dirname(self.paths[0])} was changed while it was read; delete it and run again, which creates "
+                "it again."
             )
 
     def ask(self, first: Int[np.ndarray, " m"], count: Int[np.ndarray, " m"]) -> None:
-        """Have the reader thread see to it that `count` rows from each of `first` on are in memory soon."""
+        """Let the reader thread load `count` rows from each of `first` into memory soon."""
         if not hasattr(os, "posix_fadvise"):
             return
         if self._reader is None:
@@ -210,12 +211,12 @@ class Files:
         return [(s.st_size, s.st_mtime_ns) for s in found]
 
     def _places(self) -> tuple[tuple[int, int], ...]:
-        """Where the rows of each leaf begin in its file, and bytes of a row."""
+        """Return the offset of the rows of each leaf in its file, and the bytes of a row."""
         return tuple((leaf.offset, leaf.nbytes // len(leaf)) for leaf in self.leaves)
 
 
 def _close(asked: queue.SimpleQueue, handles: list[int]) -> None:
-    """Of files that nobody has any more: the reader thread ends."""
+    """End the reader thread and close the handles of files that are no longer used."""
     asked.put(None)
     for handle in handles:
         os.close(handle)
@@ -224,9 +225,9 @@ def _close(asked: queue.SimpleQueue, handles: list[int]) -> None:
 def _read_ahead(
     asked: queue.SimpleQueue, handles: tuple[int, ...], places: tuple[tuple[int, int], ...]
 ) -> None:
-    """The reader thread: without a reference to the Files, so that these can be closed."""
+    """Run the reader thread; it holds no reference to the Files, so that these can be closed."""
     while (wanted := asked.get()) is not None:
-        while not asked.empty():  # only the latest is ahead of anything
+        while not asked.empty():  # only the latest request is still useful
             later = asked.get()
             if later is None:
                 return
@@ -240,12 +241,12 @@ def _read_ahead(
                         if not asked.empty():
                             break
                         _advise(handle, a, b)
-            except OSError:  # closed, or a file system that takes no advice
+            except OSError:  # closed, or the file system does not support read-ahead
                 return
 
 
 def _all_there(handle: int, places: np.ndarray) -> bool:
-    """Whether these bytes of a file are in memory: of a file that is, nothing need be asked."""
+    """Return whether these bytes of a file are in memory, so that no read is needed."""
     if not hasattr(os, "RWF_NOWAIT"):
         return False
     try:
@@ -264,9 +265,9 @@ def _advise(handle: int, begin: int, end: int) -> None:
 @as_pytree
 @dataclass(frozen=True)
 class OnDisk(Source):
-    """N rows in files, already in a random order: what `sgld.open` gives."""
+    """N rows in files, in a random order: the result of `sgld.open`."""
 
-    held: InMemory  # its leaves are the files' own pages
+    held: InMemory  # its leaves are the memory-mapped files
     num_data: int = field(metadata={"static": True})
     batch_size: int = field(metadata={"static": True})
     order: str = field(metadata={"static": True})
@@ -275,7 +276,7 @@ class OnDisk(Source):
 
     @classmethod
     def of(cls, files: Files, treedef: Any) -> OnDisk:
-        """The rows of some files as a pytree of this structure, all in one batch."""
+        """Return the rows of files as a pytree of this structure, all in one batch."""
         if jax.default_backend() != "cpu":
             check_memory(
                 files.size, f"the rows on the device ({gib(files.size)} on disk)",
@@ -290,29 +291,29 @@ class OnDisk(Source):
 
     @property
     def columns(self) -> Mapping[str, Any]:
-        """Of a table, what was learned of each column: `mean`, `sd`, `least`, `most`, `missing`, `categories`."""
+        """Statistics of a table's columns: `mean`, `sd`, `least`, `most`, `missing`, `categories`."""
         return self.files.columns
 
     @property
     def num_dropped(self) -> int:
-        """Rows that were left out for an empty cell."""
+        """The number of rows that were left out because of an empty cell."""
         return len(self.files.dropped)
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
-        """The Batch of one entry of `chunk`, inside compiled code."""
+        """Return the Batch of one entry of `chunk`, inside compiled code."""
         return self.held.fetch(x)
 
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
-        """Rows by number, on the host or inside compiled code."""
+        """Return rows by number, on the host or inside compiled code."""
         return self.held.take(rows)
 
     def chunk(self, key: tuple[int, int], step: int, n: int) -> Int[np.ndarray, "n ..."]:
-        """The entries of steps [step, step + n) of a chain, int32; DataError where the files changed."""
+        """Return the int32 entries of steps [step, step + n); raise DataError if files changed."""
         self.files.check_unchanged()
         return self.held.chunk(key, step, n)
 
     def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
-        """Read the rows of these entries, in this order, while something else is computed."""
+        """Read the rows of these entries, in this order, while other work is computed."""
         which = entries.reshape(-1)[:MAX_PREFETCHED_ROWS].astype(np.int64)
         if self.uses_blocks:  # as `block_start`, on the host
             first = which * self.block_size - np.maximum(which - self._larger, 0)
@@ -321,7 +322,7 @@ class OnDisk(Source):
             self.files.ask(which, np.ones_like(which))
 
     def warmed(self) -> OnDisk:
-        """Itself, its files being read from begin to end, where the machine's memory has room for them."""
+        """Return the source while its files are read into memory, if they fit."""
         if self.files.size < free_memory() / 2:
             rows = max(1, PREFETCH_BYTES * self.num_data // max(1, self.files.size))
             first = np.arange(0, self.num_data, rows)
@@ -329,11 +330,11 @@ class OnDisk(Source):
         return self
 
     def over(self, workers: Any) -> OnDisk:
-        """The same rows, passes over all of which are mapped over `workers`: search, curvature, the look at every row.
+        """Return the same rows with full passes mapped over `workers` (search, curvature, survey).
 
         Args:
-          workers: a client of Dask's; what has a `map` (an executor, a pool of Ray's); or a function
-            map(function, items) -> results in their order. They read the rows in the folder `cache` of `sgld.open`,
+          workers: a Dask client; an object with a `map` (an executor, a pool of Ray); or a function
+            map(function, items) -> results in order. They read the rows in the folder `cache` of `sgld.open`,
             which all must see, and need cloudpickle.
 
         Raises: UsageError for anything else.
@@ -341,14 +342,14 @@ class OnDisk(Source):
         return replace(self, workers=Workers(workers))
 
     def with_batches(self, batch_size: int, order: str) -> OnDisk:
-        """The same rows in other batches."""
+        """Return the same rows in other batches."""
         held = self.held.with_batches(batch_size, order)
         return replace(self, held=held, batch_size=held.batch_size, order=held.order)
 
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
-        """The rows' numbers in the data that were opened, whatever the seed."""
+        """Return the numbers of the rows in the opened data, whatever the seed."""
         return self.files.numbers(rows)
 
     def hash(self) -> str:
-        """SHA-256 of the rows, found when they were shuffled."""
+        """Return the SHA-256 of the rows, computed when they were shuffled."""
         return self.files.digest

@@ -1,17 +1,13 @@
-"""Rows held in memory.
+"""Rows in memory, with some rows in every batch or a value for each row, and their shuffled order.
 
-Some rows in every batch: those that a random batch would miss, or be thrown by.
-
-Rows with a value of one's own beside each.
-
-The order in which rows are laid: that of a 64-bit mix of row number and seed.
+Rows are shuffled by a 64-bit mix of row number and seed:
 
     key(row) = mix(mix(row + s) ^ s'),   s = mix(seed + g),   s' = mix(s + g)
 
-with the finalizer of SplitMix64 (Steele, Lea & Flood 2014) for `mix` and its constant for g. `mix` is
-a bijection of 64 bits, so that no two rows have one key. A row's key asks nothing of the others: a
-table that is read in pieces, from any kind of file, is laid in the order in which it would lie in
-memory, and no permutation of its rows is ever held.
+with the finalizer of SplitMix64 (Steele, Lea & Flood 2014) for `mix` and its constant for g. `mix` is a
+bijection of 64 bits, so that no two rows have the same key. A key depends on no other row. A table that is
+read in pieces, from any kind of file, therefore gets the order that it has in memory, and no permutation
+of its rows is ever stored.
 """
 
 from __future__ import annotations
@@ -35,13 +31,13 @@ from .source import Batch, Source, check_batches
 
 
 PyTree = Any
-MAX_MARKED_ROWS = 2**26  # rows of which each has a mark
+MAX_MARKED_ROWS = 2**26  # rows up to which `left` has an entry for each
 
 
 def _joined(drawn: Array, held: Array, *, shards: int, fill: float | None = None) -> Array:
-    """`drawn` and then `held`; of rows over several devices a part of each there, so that none moves.
+    """Concatenate `drawn` and `held`; on several devices, separately on each, without transfers.
 
-    Parts are of one size: what is missing is filled up with the first, or with `fill`.
+    Parts have one size: the missing rows repeat the first row, or have the value `fill`.
     """
     if shards == 1:
         return jnp.concatenate([drawn, held])
@@ -55,17 +51,17 @@ def _joined(drawn: Array, held: Array, *, shards: int, fill: float | None = None
 @as_pytree
 @dataclass(frozen=True)
 class AlwaysIn(Source):
-    """A source's batches, with some of its rows in every one.
+    """The batches of a source, with some of its rows in every batch.
 
     sum_i f_i is estimated by sum_{i chosen} f_i + scale * sum_{j in the batch, not chosen} f_j: the
-    chosen rows add nothing to its variance, and it stays unbiased whatever rows are chosen.
+    chosen rows add nothing to the variance, and the estimate is unbiased for any choice of rows.
 
     Attributes:
-      source: the rows, and the batches of them all.
-      numbers: the chosen rows.
+      source: the rows, and the batches of all of them.
+      numbers: the numbers of the chosen rows.
       held: the chosen rows themselves.
-      left: False for a chosen row, True for every other, and a spare one; None of so many rows that
-        the chosen ones are looked up instead.
+      left: False for a chosen row, True for every other row and a spare one; None if there are so many
+        rows that the chosen ones are looked up instead.
       chosen: the chosen rows in ascending order, which others() keeps.
     """
 
@@ -82,7 +78,7 @@ class AlwaysIn(Source):
     def of(
         cls, source: Source, numbers: Sequence[int] | Int[Array, " m"] | Int[np.ndarray, " m"]
     ) -> AlwaysIn:
-        """`source` with the rows of these numbers, no two the same, in every batch."""
+        """Return `source` with the rows of these distinct numbers in every batch."""
         among, left = sent(numbers, np.int32), None
         if source.num_data <= MAX_MARKED_ROWS:
             left = np.ones(source.num_data + 1, bool)
@@ -93,7 +89,7 @@ class AlwaysIn(Source):
         return cls(source, among, source.take(among), left, chosen, *batches)
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
-        """The source's Batch without the chosen rows, and these at weight 1 in the sum."""
+        """Return the source's Batch without the chosen rows, plus these at weight 1 in the sum."""
         batch = self.source.fetch(x)
         dtype = jnp.result_type(float)
         weight = self._left(batch).astype(dtype)
@@ -109,7 +105,7 @@ class AlwaysIn(Source):
         )
 
     def _left(self, batch: Batch) -> Bool[Array, " m"]:
-        """Which rows of a batch are not among the chosen."""
+        """Return the mask of a batch's rows that are not chosen."""
         if self.left is None:
             place = jnp.searchsorted(self.chosen, batch.numbers)
             nearest = self.chosen[jnp.minimum(place, self.chosen.shape[0] - 1)]
@@ -119,37 +115,37 @@ class AlwaysIn(Source):
         return jax.lax.dynamic_slice_in_dim(self.left, batch.start, batch.numbers.shape[0])
 
     def others(self) -> AlwaysIn:
-        """The same batches without the chosen rows: what is left to chance, a part of the sum."""
+        """Return the same batches without the chosen rows: the random part of the sum."""
         none = jax.tree.map(lambda leaf: leaf[:0], (self.numbers, self.held))
         return replace(self, numbers=none[0], held=none[1])
 
     def chunk(self, key: tuple[int, int], step: int, n: int) -> Int[np.ndarray, "n ..."]:
-        """The source's entries."""
+        """Return the entries of the source."""
         return self.source.chunk(key, step, n)
 
     def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
-        """The source's."""
+        """Pass the entries to the source."""
         self.source.ahead(entries)
 
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
-        """Rows by number."""
+        """Return rows by number."""
         return self.source.take(rows)
 
     def with_batches(self, batch_size: int, order: str) -> AlwaysIn:
-        """Other batches, with the same rows in every one."""
+        """Return other batches with the same rows in every batch."""
         source = self.source.with_batches(batch_size, order)
         return replace(self, source=source, batch_size=source.batch_size, order=source.order)
 
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
-        """The source's."""
+        """Return the user's numbers of these rows, from the source."""
         return self.source.original_rows(rows, seed)
 
     def rows_called(self, names: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
-        """The source's."""
+        """Return the rows with these user numbers, from the source."""
         return self.source.rows_called(names, seed)
 
     def hash(self) -> str:
-        """The source's: the rows are the same."""
+        """Return the hash of the source, which has the same rows."""
         return self.source.hash()
 
 
@@ -160,15 +156,15 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 def keys(rows: Int[np.ndarray, " m"], seed: int) -> UInt64[np.ndarray, " m"]:
-    """The keys of the rows of these numbers: laid in ascending order of them, rows are shuffled."""
-    with np.errstate(over="ignore"):  # sums and products are meant modulo 2^64
+    """Return the keys of the rows of these numbers; the ascending order of keys is the shuffle."""
+    with np.errstate(over="ignore"):  # sums and products are modulo 2^64
         first = _mix(np.asarray([seed % 2**64], np.uint64) + GAMMA)
         second = _mix(first + GAMMA)
         return _mix(_mix(rows.astype(np.uint64) + first) ^ second)
 
 
 def shuffled(num_data: int, seed: int) -> Int[np.ndarray, " N"]:
-    """The numbers of all rows in the order of their keys."""
+    """Return the numbers of all rows in the order of their keys."""
     return np.argsort(keys(np.arange(num_data), seed))
 
 
@@ -184,16 +180,16 @@ def _mix(x: UInt64[np.ndarray, " m"]) -> UInt64[np.ndarray, " m"]:
 @as_pytree
 @dataclass(frozen=True)
 class InMemory(Source):
-    """N rows held in memory, already in a random order."""
+    """N rows in memory, in a random order."""
 
-    rows: PyTree  # leaves [N + 1, ...]: one spare row, so that a short last block is sliced whole
+    rows: PyTree  # leaves [N + 1, ...]: with a spare row, a short last block is sliced at full size
     num_data: int = field(metadata={"static": True})
     batch_size: int = field(metadata={"static": True})
     order: str = field(metadata={"static": True})
 
     @classmethod
     def build(cls, data: PyTree, batch_size: int, order: str, seed: int = 0) -> InMemory:
-        """A source over checked arrays, its rows shuffled once by `seed`."""
+        """Return a source over checked arrays, with rows shuffled once by `seed`."""
         leaves = jax.tree.leaves(data)
         num_data = int(np.shape(leaves[0])[0])
         check_batches(num_data, batch_size, order)
@@ -204,17 +200,17 @@ class InMemory(Source):
 
     @classmethod
     def of(cls, data: PyTree, seed: int = 0) -> InMemory:
-        """A source over checked arrays, all rows in one batch."""
+        """Return a source over checked arrays with all rows in one batch."""
         return cls.build(data, int(np.shape(jax.tree.leaves(data)[0])[0]), "reshuffle", seed)
 
     @classmethod
     def some(cls, source: Source, numbers: Int[np.ndarray, " m"]) -> InMemory:
-        """A copy of some of a source's rows, all in one batch."""
+        """Return a copy of some of a source's rows, all in one batch."""
         taken = np.append(numbers, numbers[:1]).astype(np.int32)
         return cls(source.take(sent(taken)), len(numbers), len(numbers), "reshuffle")
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
-        """The Batch of one entry of `chunk`, inside compiled code: a block is a slice."""
+        """Return the Batch of one entry of `chunk`, inside compiled code: a block is a slice."""
         if not self.uses_blocks:
             return Batch(self.take(x), x, self.num_data / self.batch_size)
         start, size = self.block_start(x), self.block_size
@@ -225,7 +221,7 @@ class InMemory(Source):
     def tile(
         self, x: Int[Array, ""], begin: Int[Array, ""], size: int
     ) -> tuple[PyTree, Float[Array, " size"] | None]:
-        """Rows [begin, begin + size) of block x and their weights; 0 of what fills the last tile up."""
+        """Return rows [begin, begin + size) of block x and their weights; padding has weight 0."""
         first = jnp.minimum(begin, self.block_size - size)
         start, weight = self.block_start(x) + first, self.block_weight(x)
         rows = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), self.rows)
@@ -237,32 +233,32 @@ class InMemory(Source):
         return rows, weight
 
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
-        """Rows by number, on the host or inside compiled code."""
+        """Return rows by number, on the host or inside compiled code."""
         if known_now(self.rows, rows) and jax.default_backend() == "cpu":  # the host's own memory
             at = np.asarray(rows)
             return jax.tree.map(lambda leaf: sent(np.asarray(leaf)[at]), self.rows)
         return _taken(self.rows, rows)
 
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
-        """The user's numbers of these rows, which `seed` has shuffled."""
+        """Return the user's numbers of these rows, which `seed` has shuffled."""
         return shuffled(self.num_data, seed)[rows]
 
     def rows_called(self, names: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
-        """The rows that the user calls so, in ascending order."""
+        """Return the rows with these user numbers, in ascending order."""
         return np.flatnonzero(np.isin(shuffled(self.num_data, seed), names))
 
     def hash(self) -> str:
-        """SHA-256 of the rows."""
+        """Return the SHA-256 of the rows."""
         return digest(self.rows)
 
 
-@partial(jax.jit, inline=True)  # on the host one compiled function, not five a leaf
+@partial(jax.jit, inline=True)  # on the host, one compiled function instead of five per leaf
 def _taken(leaves: PyTree, rows: Any) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[rows], leaves)
 
 
 def digest(tree: PyTree) -> str:
-    """SHA-256 of the arrays of a pytree."""
+    """Return the SHA-256 of the arrays of a pytree."""
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(tree):
         array = np.ascontiguousarray(leaf)
@@ -271,7 +267,7 @@ def digest(tree: PyTree) -> str:
     return found.hexdigest()
 
 
-# -- beside --------------------------------------------------------------------------------
+# -- rows with values ----------------------------------------------------------------------
 
 
 @as_pytree
@@ -280,27 +276,27 @@ class Beside(Source):
     """The rows of a source as pairs (row, value)."""
 
     source: Source
-    values: Float[Array, "N+1 ..."]  # a spare one, as the rows in memory have it
+    values: Float[Array, "N+1 ..."]  # with a spare one, as rows in memory
     num_data: int = field(metadata={"static": True})
     batch_size: int = field(metadata={"static": True})
     order: str = field(metadata={"static": True})
 
     @classmethod
     def of(cls, source: Source, values: Float[Array, "N ..."]) -> Beside:
-        """`values` as `each` gave them."""
+        """Return the source with `values` from `each`."""
         values = jnp.concatenate([values, values[:1]])
         return cls(source, values, source.num_data, source.batch_size, source.order)
 
     def chunk(self, key: tuple[int, int], step: int, n: int) -> Int[np.ndarray, "n ..."]:
-        """The source's entries."""
+        """Return the entries of the source."""
         return self.source.chunk(key, step, n)
 
     def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
-        """The source's."""
+        """Pass the entries to the source."""
         self.source.ahead(entries)
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
-        """The source's Batch, with a value beside each row."""
+        """Return the Batch of the source with the value of each row."""
         batch = self.source.fetch(x)
         if batch.start is None:
             return replace(batch, rows=(batch.rows, self.values[batch.numbers]))
@@ -309,11 +305,11 @@ class Beside(Source):
         return replace(batch, rows=(batch.rows, values))
 
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
-        """Rows by number, with their values."""
+        """Return rows by number, with their values."""
         return self.source.take(rows), self.values[rows]
 
     def with_batches(self, batch_size: int, order: str) -> Beside:
-        """The same pairs in other batches."""
+        """Return the same pairs in other batches."""
         return replace(
             self,
             source=self.source.with_batches(batch_size, order),
@@ -322,13 +318,13 @@ class Beside(Source):
         )
 
     def hash(self) -> str:
-        """SHA-256 of the source's hash and the values."""
+        """Return the SHA-256 of the source's hash and the values."""
         return hashlib.sha256(f"{self.source.hash()}{digest(self.values)}".encode()).hexdigest()
 
 
 def each(
     source: Source, function: Callable[[PyTree], Array], at_once: int
 ) -> Float[Array, "N ..."]:
-    """function(row) of every row, `at_once` of them together, inside compiled code."""
+    """Return function(row) for every row, `at_once` rows at a time, inside compiled code."""
     numbers = jnp.arange(source.num_data, dtype=jnp.int32)
     return jax.lax.map(lambda i: function(source.take(i)), numbers, batch_size=at_once)

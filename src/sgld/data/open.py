@@ -1,4 +1,4 @@
-"""`sgld.open`: from a path, a query or anything with items to a source of rows that is read where it lies."""
+"""`sgld.open`: a source of rows on disk, from a path, a query, or any object with items."""
 
 from __future__ import annotations
 
@@ -38,38 +38,38 @@ def open(
     cache: str | Path | None = None,
     progress: bool = True,
 ) -> OnDisk:
-    """Rows on disk, more of them than fit in memory, as `data=` of `sgld.sample` and its like.
+    """Open rows on disk, possibly more than fit in memory, as `data=` of `sgld.sample` and others.
 
-    The rows are shuffled once, on disk, into a cache that is used again as long as the data are what
-    they were. From there on they are read where they lie: what a run takes of memory does not grow
-    with them, and its draws are those of the same rows in memory under the same seed.
+    The rows are shuffled once into a cache on disk, which is reused as long as the data do not change. A run
+    reads them from there: its memory does not grow with the rows, and its draws equal those of the same rows
+    in memory under the same seed.
 
     Args:
       data: the path of a .npy file, or a tuple or dict of such paths, one for each leaf of a datum;
-        of a table (.csv, .parquet, .arrow, .feather), a list of such paths, its parts, or a folder
-        of them; of a DuckDB or SQLite file; a SQL query; or anything with `len(data)` and `data[i]`,
+        of a table (.csv, .parquet, .arrow, .feather), a list of such paths (its parts), or a folder
+        of them; of a DuckDB or SQLite file; a SQL query; or any object with `len(data)` and `data[i]`,
         whose items are pytrees of numbers.
-      table: of a database file that has several.
-      database: the DuckDB or SQLite file that a query is asked of. Without one, DuckDB reads what
-        the query names ("select x, y from 'visits/*.parquet' where year > 2019"), and the query is
-        run at every call: nothing else tells whether its rows are the same.
-      columns: of a table, what a datum is made of: a column's name is one number, a list of names an
+      table: the table of a database file that has several.
+      database: the DuckDB or SQLite file that a query reads. Without one, DuckDB reads what
+        the query names ("select x, y from 'visits/*.parquet' where year > 2019"), and the query
+        runs at every call: there is no other way to know whether its rows are the same.
+      columns: the structure of a datum from a table: a column's name is one number, a list of names an
         array of them, a tuple or dict of these a tuple or dict. None: a dict of all columns by name.
-        A column of texts becomes whole numbers, the place of each text among all of them, sorted.
+        A column of texts becomes integers: the index of each text among all texts, sorted.
       missing: "error" refuses a row with an empty cell (or NaN) in a column that is read, "drop"
-        leaves such rows out (of a table alone: arrays and items must be whole).
-      sep, decimal: of files of text: what is between cells (None: comma, semicolon, tab or bar, whichever the
-        header has), and the decimal point.
-      seed: of the shuffle; that of `sgld.sample`, for the draws it would give in memory.
+        leaves such rows out (only for tables: arrays and items must be complete).
+      sep: the separator of cells in text files; None detects comma, semicolon, tab or bar.
+      decimal: the decimal point of text files.
+      seed: the seed of the shuffle; the draws equal those in memory if `sgld.sample` has the same seed.
       cache: the folder of caches; default: SGLD_DATA_CACHE, or the user's cache folder.
-      progress: tell on standard error how far the conversion is, and how large its cache.
+      progress: print the progress of the conversion and the size of its cache on standard error.
 
-    Returns: a source of rows: `.num_data`, `.columns` (what was learned of each column of a table:
-    mean, sd, categories), `.num_dropped`; `.over(client)` maps passes over workers of Dask's or Ray's. The rows' numbers, in messages, are those of the data,
-    counted from 0.
+    Returns: a source of rows: `.num_data`, `.columns` (statistics of each column of a table:
+    mean, sd, categories), `.num_dropped`; `.over(client)` maps passes over workers of Dask or Ray. Row numbers
+    in messages are those of the data, counted from 0.
 
     Raises: UsageError for a wrong argument; DataError for data that cannot be read, with the file,
-    column or row, and where the disk is full.
+    column or row, and if the disk is full.
 
     Example:
       >>> import tempfile, numpy as np, sgld
@@ -96,7 +96,7 @@ def open(
 
 
 class Asked(NamedTuple):
-    """What is to be opened."""
+    """The arguments that determine the rows to open."""
 
     data: Any
     columns: Any = None
@@ -107,7 +107,7 @@ class Asked(NamedTuple):
 
     @property
     def as_text(self) -> dict[str, Any]:
-        """How files of text are written, where that was said."""
+        """The format of text files, if it was given."""
         return {"sep": self.sep, "decimal": self.decimal} if self[4:] != (None, ".") else {}
 
 
@@ -135,32 +135,37 @@ def _opened(asked: Asked, missing: str, seed: int, cache: Cache, progress: bool)
 
 
 def _reader_of(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Reader]]:
-    """The files whose bytes decide the rows, and what makes the reader of them; no files: it must be read to be known."""
+    """Return the files whose bytes determine the rows, and the constructor of their reader.
+
+    Without files, only a full read determines the rows.
+    """
     data, columns = asked.data, asked.columns
     paths = (data,) if _is_path(data) else data if isinstance(data, (list, tuple)) else ()
     of_files = paths and all(map(_is_path, paths)) and not is_query(data)
     if asked.as_text and not (of_files and all(kind_of_database(path) is None for path in paths)):
-        raise UsageError("sep and decimal are of files of text; leave them out.")
+        raise UsageError("sep and decimal are only for text files; leave them out.")
     found = _database(asked, cache)
     if found is not None:
         return found
     if asked.table is not None or asked.database is not None:
-        raise UsageError("table and database are of database files and of queries on them.")
+        raise UsageError(
+            "table and database are only for database files and queries on them; leave them out."
+        )
     leaves = jax.tree.leaves(data) if isinstance(data, (str, Path, tuple, dict)) else []
     if leaves and all(_is_path(leaf) and str(leaf).lower().endswith(".npy") for leaf in leaves):
         if columns is not None:
             raise UsageError(
-                "columns is of tables; of .npy files give the paths in a tuple or dict instead."
+                "columns is only for tables; give the paths of .npy files in a tuple or dict instead."
             )
         if asked.as_text:
             raise UsageError(
-                "sep and decimal are of files of text, and .npy is none; leave them out."
+                "sep and decimal are only for text files, and .npy files are not text; leave them out."
             )
         return [existing(leaf) for leaf in leaves], partial(Arrays, data)
     if listed := _arrays_listed(data):
         raise UsageError(
-            f"a list is the parts of a table, and {listed} is an array; give .npy files in a tuple or dict, one for each "
-            "leaf of a datum."
+            f"a list holds the parts of a table, and {listed} is an array; give .npy files in a tuple or dict, one for "
+            "each leaf of a datum."
         )
     if of_files:
         files = table_files(data)
@@ -172,33 +177,35 @@ def _reader_of(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Rea
             f"and items by number. Got {type(data).__name__}."
         )
     if columns is not None:
-        raise UsageError("columns is of tables; items are taken as they are.")
+        raise UsageError(
+            "columns is only for tables; leave it out, because items are used unchanged."
+        )
     return [], lambda: Items(data)
 
 
 def _refuse_what_is_held(data: Any) -> None:
-    """UsageError for what is in memory already, or holds several data sets."""
+    """Raise UsageError for data in memory, and for a collection of data sets."""
     parts = jax.tree.leaves(data) if isinstance(data, (tuple, dict)) else []
     if parts and any(hasattr(part, "shape") for part in parts):
         raise UsageError(
-            f"a {type(data).__name__} of arrays is not opened: give arrays in memory as they are, sgld.sample(posterior, (x, "
-            "y), ...), and of files their paths, or one data set whose items are a datum each."
+            f"a {type(data).__name__} of arrays cannot be opened: give arrays in memory directly, sgld.sample(posterior, "
+            "(x, y), ...); for files give their paths, or one data set with one datum per item."
         )
     if any(hasattr(data, name) for name in ("iloc", "__dataframe__", "__arrow_c_stream__")):
         raise UsageError(
-            f"a {type(data).__name__} is in memory already: give its columns as arrays to sgld.sample, or the table to "
-            "sgld.fit, or the file it is from to sgld.open."
+            f"a {type(data).__name__} is in memory already: give its columns as arrays to sgld.sample, the table to "
+            "sgld.fit, or its file to sgld.open."
         )
 
 
 def _database(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Reader]] | None:
-    """The same of a database or a query; None of anything else."""
+    """Return the same as `_reader_of` for a database or a query, and None for anything else."""
     query = asked.data if is_query(asked.data) else None
     path = asked.database if query is not None else asked.data
     if query is None and (not isinstance(path, (str, Path)) or kind_of_database(path) is None):
         return None
     if query is not None and asked.table is not None:
-        raise UsageError("table is of a database file; a query names its tables itself.")
+        raise UsageError("table must be left out for a query, which names its tables itself.")
     files = [] if path is None else database_files(path)
     if files and kind_of_database(files[0]) == "sqlite":
         return files, lambda: TableReader(SQLite(files[0], query, asked.table), asked.columns)
@@ -209,7 +216,7 @@ def _database(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Read
 
 
 def _arrays_listed(data: Any) -> str | None:
-    """The first .npy file of a list."""
+    """Return the first .npy file of a list."""
     parts = [str(part) for part in data if _is_path(part)] if isinstance(data, list) else []
     return next((part for part in parts if part.lower().endswith(".npy")), None)
 
@@ -219,7 +226,7 @@ def _is_path(value: Any) -> bool:
 
 
 def _structure(manifest: dict[str, Any], asked: Asked) -> Any:
-    """Of a datum, as a treedef."""
+    """Return the treedef of a datum."""
     data = asked.data
     if manifest["columns"]:
         return structure_of(asked.columns, [column["name"] for column in manifest["columns"]])[0]

@@ -1,16 +1,13 @@
-"""Columns of a table that is read in batches of rows, as the leaves of a datum.
+"""Readers of tables in batches, statistics of their columns, and the external shuffle.
 
-Columns of a table as leaves of a datum, and what is learned of them on the way to the disk.
+A reader gives leaves of a datum, and their rows in pieces. Rows arrive in the order of a file and leave in
+the order of their keys:
 
-What the conversion asks of data: leaves, and their rows in pieces.
-
-The external shuffle: rows come in pieces in the order of a file, and go in the order of their keys.
-
-    in     each piece is sorted by key and written to the end of one scratch file, with the places at
+    in     each piece is sorted by key and appended to one temporary file, with the positions at
            which the first bits of the keys change
-    out    the parts of all pieces whose keys begin with the same bits are read, and sorted
+    out    the parts of all pieces whose keys begin with the same bits are read and sorted
 
-so that memory holds one piece, or one range of keys, and every row is written once and read once.
+Memory therefore holds one piece, or one range of keys, and every row is written once and read once.
 """
 
 from __future__ import annotations
@@ -46,14 +43,14 @@ PyTree = Any
 
 @dataclass(frozen=True)
 class Column:
-    """What is known of a column of a table whose rows are on disk.
+    """Statistics of a column of a table whose rows are on disk.
 
     Attributes:
-      name: of the column.
+      name: the name of the column.
       kind: "number", "integer", "boolean" or "text".
-      missing: rows that were left out because this cell was empty.
-      mean, sd, least, most: of the others, in float64; NaN of texts.
-      categories: of texts, sorted: a row holds the place of its text among them.
+      missing: the number of rows that were left out because this cell was empty.
+      mean, sd, least, most: statistics of the other rows, in float64; NaN for texts.
+      categories: the sorted texts; a row holds the index of its text among them.
     """
 
     name: str
@@ -68,7 +65,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf of the datum: one column, several side by side, or an array of its own."""
+    """A leaf of the datum: one column, an array of several columns, or a separate array."""
 
     name: str
     dtype: np.dtype
@@ -77,15 +74,15 @@ class Leaf:
 
     @property
     def width(self) -> int:
-        """Bytes of a row."""
+        """The number of bytes of a row."""
         return self.dtype.itemsize * math.prod(self.shape)
 
 
 def structure_of(columns: Any, names: Sequence[str]) -> tuple[Any, list[str | tuple[str, ...]]]:
-    """The datum's structure, and of each leaf the name of its column, or the names of several.
+    """Return the datum's structure, and for each leaf the name or names of its columns.
 
-    `columns` None is a dict of all. Raises UsageError for what names no columns, DataError for
-    columns that there are not.
+    `columns` None is a dict of all columns. Raises UsageError for an invalid value, DataError for columns that
+    do not exist.
     """
     if columns is None:
         columns = {name: name for name in names}
@@ -117,15 +114,15 @@ def _is_list(part: Any) -> bool:
 def leaves_of(
     wanted: list[str | tuple[str, ...]], dtypes: dict[str, np.dtype], texts: set[str]
 ) -> list[Leaf]:
-    """The leaves, in the precision that JAX will use; columns side by side have the type that holds all."""
+    """Return the leaves in the precision of JAX; columns in one array share the widest type."""
     leaves = []
     for part in wanted:
         names = (part,) if isinstance(part, str) else part
-        told = texts.intersection(names)
-        if told and not isinstance(part, str):
+        text = texts.intersection(names)
+        if text and not isinstance(part, str):
             raise DataError(
-                f"column {min(told)!r} holds text, and no number of an array; name it by itself, and it becomes "
-                "the place of each text among all of them."
+                f"column {min(text)!r} holds text, which cannot be in an array of numbers; give it as a separate "
+                "leaf, and each text becomes its index among all texts, sorted."
             )
         dtype = np.result_type(*(dtypes[name] for name in names))
         dtype = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
@@ -136,7 +133,7 @@ def leaves_of(
 
 @dataclass
 class Learned:
-    """What is learned of one column, piece by piece."""
+    """Statistics of one column, accumulated in pieces."""
 
     name: str
     kind: str
@@ -145,23 +142,23 @@ class Learned:
     codes: dict[str, int] = field(default_factory=dict)  # in the order of appearance
 
     def add(self, values: np.ndarray) -> None:
-        """The next cells, none of them empty."""
+        """Add the next cells, none of them empty."""
         if len(values):
             self.numbers.add(values)
 
     def coded(self, texts: list[str], places: np.ndarray) -> np.ndarray:
-        """The codes of `texts[places]`, int32, in the order of appearance."""
+        """Return the codes of `texts[places]`, int32, in the order of appearance."""
         for text in texts:
             self.codes.setdefault(text, len(self.codes))
         if len(self.codes) > MAX_CATEGORIES:
             raise DataError(
-                f"column {self.name!r} has more than {MAX_CATEGORIES:,} different texts, which is no category; "
+                f"column {self.name!r} has more than {MAX_CATEGORIES:,} different texts, too many for categories; "
                 "leave it out of columns."
             )
         return np.array([self.codes[text] for text in texts], np.int32)[places]
 
     def sorted_codes(self) -> np.ndarray | None:
-        """By code in order of appearance, the place among all texts; None of a column of numbers."""
+        """Return the index of each code's text among all sorted texts; None for numbers."""
         if self.kind != "text":
             return None
         places = np.empty(len(self.codes), np.int32)
@@ -170,7 +167,7 @@ class Learned:
         return places
 
     def column(self) -> Column:
-        """What was learned."""
+        """Return the statistics as a Column."""
         found = self.numbers
         if self.kind == "text" or not found.count:
             return Column(self.name, self.kind, self.missing, categories=tuple(sorted(self.codes)))
@@ -180,13 +177,13 @@ class Learned:
 
 
 def as_json(column: Column) -> dict[str, Any]:
-    """A column for a manifest: JSON has no NaN."""
+    """Return a column for a manifest, without NaN, which JSON does not have."""
     numbers = {k: v for k, v in asdict(column).items() if not (isinstance(v, float) and math.isnan(v))}  # fmt: skip
     return {**numbers, "categories": list(column.categories)}
 
 
 def from_json(value: dict[str, Any]) -> Column:
-    """What `as_json` made."""
+    """Return the column of `as_json`."""
     return Column(**{**value, "categories": tuple(value["categories"])})
 
 
@@ -194,21 +191,21 @@ def from_json(value: dict[str, Any]) -> Column:
 
 
 class Piece(NamedTuple):
-    """Some rows in the order of the data: an array [m, ...] of every leaf, and which rows to leave out."""
+    """Rows in the order of the data: an array [m, ...] per leaf, and a mask of incomplete rows."""
 
     leaves: list[np.ndarray]
-    missing: np.ndarray | None = None  # [m], of a cell that is empty
+    missing: np.ndarray | None = None  # [m]: whether a cell is empty
 
 
 @runtime_checkable
 class Reader(Protocol):
-    """Data that can be read from begin to end, once or more often.
+    """Data that can be read from beginning to end any number of times.
 
     Attributes:
-      name: what sentences call the data.
+      name: the name of the data in messages.
       leaves: in the order of `treedef`, with the types that JAX will use.
-      learned: of the columns of a table, while it is read.
-      num_rows: 0 where they are known at the end only.
+      learned: statistics of a table's columns, updated while it is read.
+      num_rows: the number of rows; 0 if it is known only at the end.
     """
 
     name: str
@@ -218,7 +215,7 @@ class Reader(Protocol):
     num_rows: int
 
     def pieces(self) -> Iterator[Piece]:
-        """All rows, in pieces of bounded memory. Raises DataError for what cannot be read."""
+        """Yield all rows in pieces of bounded memory; raise DataError for unreadable data."""
         ...
 
 
@@ -226,17 +223,20 @@ class Reader(Protocol):
 
 
 MAX_HELD_BYTES = 2**26  # bytes of rows that are held at once
-KEY_RANGE_BITS = 12  # of a key: so many ranges can be told apart
+KEY_RANGE_BITS = 12  # leading bits of a key, which number its range
 
 
 class Spill:
-    """Records of one size, [m, width] bytes, and the numbers of their rows, from `first` on; `with` removes the file."""
+    """A temporary file of records, [m, width] bytes, with row numbers from `first` on.
+
+    The context manager removes the file.
+    """
 
     def __init__(self, path: Path, width: int, seed: int, first: int = 0) -> None:
         self.path, self.width, self.seed, self.first = path, width, seed, first
         self.count = 0
-        self._starts: list[int] = []  # of the pieces, in records
-        self._edges: list[np.ndarray] = []  # in each piece, where a range of keys begins
+        self._starts: list[int] = []  # the start of each piece, in records
+        self._edges: list[np.ndarray] = []  # the start of each range of keys in a piece
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Spill:
@@ -253,7 +253,7 @@ class Spill:
     def add(
         self, records: UInt8[np.ndarray, "m width"], called: Int[np.ndarray, " m"] | None = None
     ) -> None:
-        """The next rows: they are numbered on, or `called` so."""
+        """Add the next rows, numbered consecutively or by `called`."""
         assert self._file is not None
         if called is None:
             called = self.first + np.arange(self.count, self.count + len(records))
@@ -271,7 +271,7 @@ class Spill:
         self.count += len(records)
 
     def in_order(self) -> Iterator[tuple[Int[np.ndarray, " m"], UInt8[np.ndarray, "m width"]]]:
-        """All rows in the order of their keys, some at a time: their numbers, and their records."""
+        """Yield the numbers and records of all rows in the order of their keys, in pieces."""
         assert self._file is not None
         self._file.flush()
         edges = np.asarray(self._edges, np.int64).reshape(-1, 2**KEY_RANGE_BITS + 1)
@@ -286,7 +286,7 @@ class Spill:
             begin = end
 
     def _range(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of the pieces from `begin` up to `end`, sorted by key."""
+        """Return the rows of the pieces from `begin` up to `end`, sorted by key."""
         assert self._file is not None
         width = 8 + self.width
         laid = np.empty((int((end - begin).sum()), width), np.uint8)
@@ -304,7 +304,7 @@ class Spill:
 # -- tables --------------------------------------------------------------------------------
 
 
-MAX_BATCH_ROWS = 2**17  # of a batch
+MAX_BATCH_ROWS = 2**17
 DTYPE_OF_KIND = {"boolean": np.dtype(bool), "text": np.dtype(np.int32)}
 
 
@@ -317,12 +317,12 @@ class Batches(Protocol):
     num_rows: int  # 0 where it is not known
 
     def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
-        """All rows of these columns."""
+        """Yield all rows of these columns."""
         ...
 
 
 class TableReader:
-    """Some columns of a table as the leaves of a datum."""
+    """Columns of a table as the leaves of a datum."""
 
     def __init__(self, table: Batches, columns: Any) -> None:
         self.table, self.name, self.num_rows = table, table.name, table.num_rows
@@ -338,7 +338,7 @@ class TableReader:
         self._losses: dict[str, Rounding] = {}
 
     def pieces(self) -> Iterator[Piece]:
-        """All rows; what is learned of their columns begins anew."""
+        """Yield all rows, and compute the statistics of the columns from the start."""
         self.learned = [Learned(name, self._kinds[name]) for name in self._columns]
         self._losses = {name: Rounding(f"column {name!r} of {self.name}") for name in self._columns}
         first = 0
@@ -352,15 +352,13 @@ class TableReader:
             loss.check()
 
     def _refuse_numbers_in_words(self, batch: pyarrow.RecordBatch) -> None:
-        """DataError for texts that are numbers or dates in another spelling: each would be a category."""
+        """Raise DataError for texts that are oddly written numbers or dates, not categories."""
         arrow = need("pyarrow", "tables")
         names = [name for name in self._columns if self._kinds[name] == "text"]
         cells = {name: arrow.chunked_array([batch.column(name)]) for name in names}
         found = [written_number(name, column) for name, column in cells.items()]
-        if not getattr(
-            self.table, "is_text", False
-        ):  # how cells are written is nobody's choice here
-            cast = "make numbers of them in a query, or name the other columns in columns"
+        if not getattr(self.table, "is_text", False):  # sep and decimal do not apply
+            cast = "convert them to numbers in a query, or give only the other columns in columns"
             found = [
                 None if trouble is None else trouble._replace(remedy=cast) for trouble in found
             ]
@@ -390,7 +388,7 @@ class TableReader:
 
 
 def _kind(name: str, table: Batches) -> tuple[str, np.dtype]:
-    """What a column holds, and the type of NumPy's that holds its cells."""
+    """Return the kind of a column, and the NumPy dtype of its cells."""
     types, kind = need("pyarrow", "tables").types, table.schema[name]
     if types.is_dictionary(kind):
         kind = kind.value_type
@@ -408,13 +406,13 @@ def _kind(name: str, table: Batches) -> tuple[str, np.dtype]:
         raise DataError(f"{table.name} has no row; at least one is needed.")
     what = "no values at all" if types.is_null(kind) else f"{kind} values"
     raise DataError(
-        f"column {name!r} of {table.name} holds {what}, where numbers, booleans or texts are needed; convert it, or "
-        "name the other columns in columns."
+        f"column {name!r} of {table.name} holds {what}, and numbers, booleans or texts are needed; convert it, or "
+        "give only the other columns in columns."
     )
 
 
 def _cells(learned: Learned, cells: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The cells of a batch as numbers, and which of them are empty; what stands there then is any number."""
+    """Return the cells of a batch as numbers, arbitrary where empty, and the mask of empty cells."""
     arrow = need("pyarrow", "tables")
     empty = np.asarray(cells.is_null(nan_is_null=learned.kind == "number"))
     if learned.kind == "text":
@@ -438,16 +436,16 @@ def _cells(learned: Learned, cells: Any) -> tuple[np.ndarray, np.ndarray]:
 def _check_cells(
     name: str, learned: Learned, cells: np.ndarray, stay: np.ndarray, first: int
 ) -> None:
-    """DataError for a number that is infinite, or more than the precision of a run can hold."""
+    """Raise DataError for a number that is infinite or beyond the precision of a run."""
     import jax
 
     if learned.kind == "boolean":
         return
     target = np.dtype(jax.dtypes.canonicalize_dtype(cells.dtype))
     if learned.kind == "number":
-        with np.errstate(over="ignore"):  # that is what is looked for
+        with np.errstate(over="ignore"):  # an overflow is what this detects
             bad = ~np.isfinite(cells.astype(target)) & stay
-        why = "which is no finite number of " + str(target)
+        why = "which is not a finite number in " + str(target)
     else:
         bad = (np.abs(cells.astype(np.float64)) > 2.0**24) & stay & (target.itemsize <= 4)
         why = "above 2^24, which float32 arithmetic would round"
@@ -455,10 +453,10 @@ def _check_cells(
         row = int(np.argmax(bad))
         raise DataError(
             f"column {learned.name!r} of {name} is {cells[row]} in data row {first + row + 1}, {why}; rescale it, or "
-            "leave that row out."
+            "remove that row."
         )
 
 
 def batch_rows(columns: int) -> int:
-    """Rows of a batch of so many columns."""
+    """Return the number of rows in a batch with this many columns."""
     return max(1, min(MAX_BATCH_ROWS, MAX_HELD_BYTES // (16 * max(1, columns))))

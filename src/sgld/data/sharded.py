@@ -1,9 +1,9 @@
-"""Rows over several devices, each of which holds its own, and its part of every batch.
+"""Rows over several devices, each of which holds its own rows and its part of every batch.
 
-Row i of N lies on shard i mod D, at place i // D there. So whatever the batches are, a block of
-consecutive rows is a short stretch of every shard, of about n / D rows, and nothing but sums over rows
-ever leaves a device. Batches, their order and the rows in them are those of the same rows in memory:
-only the order of a sum differs.
+Row i of N is on shard i mod D, at position i // D. For any batches, a block of consecutive rows is
+therefore a short slice of every shard, of about n / D rows, and only sums over rows leave a device.
+Batches, their order and their rows are those of the same rows in memory: only the order of summation
+differs.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from .mapped import OnDisk
 from .memory import digest, keys, shuffled
 from .source import Batch, Source
 
-FILE_ROWS_AT_ONCE = 2**16  # rows of a file taken at once
-MAX_FLOAT32_INTEGER = 2**24  # of an integer, where x64 is off: data/validate.py
+FILE_ROWS_AT_ONCE = 2**16  # rows of a file read at once
+MAX_FLOAT32_INTEGER = 2**24  # the largest integer if x64 is off: data/validate.py
 
 PyTree = Any
 
 
 class Names:
-    """What the user calls the rows, and their digest. Compiled code asks nothing of it: any two are equal.
+    """The user's row numbers and the digest of the rows; all instances are equal to compiled code.
 
     Args:
-      numbers: (rows, seed) -> the user's numbers of them.
-      digest: SHA-256 of the rows, found when it is asked for.
+      numbers: (rows, seed) -> the user's numbers of these rows.
+      digest: returns the SHA-256 of the rows, which is computed on request.
     """
 
     def __init__(self, numbers: Callable[[Any, int], Any], digest: Callable[[], str]) -> None:
@@ -66,11 +66,10 @@ class Names:
 @as_pytree
 @dataclass(frozen=True)
 class Sharded(Source):
-    """N rows over the devices of a mesh's axis "data", already in a random order."""
+    """N rows over the devices of a mesh's axis "data", in a random order."""
 
-    rows: (
-        PyTree  # leaves [D, M, ...]: row m D + j at [j, m]; what is beyond the last row may be any
-    )
+    # leaves [D, M, ...]: row m D + j at [j, m]; rows beyond the last one are arbitrary
+    rows: PyTree
     num_data: int = field(metadata={"static": True})
     batch_size: int = field(metadata={"static": True})
     order: str = field(metadata={"static": True})
@@ -78,7 +77,7 @@ class Sharded(Source):
 
     @classmethod
     def of(cls, data: PyTree, mesh: Mesh, seed: int = 0) -> Sharded:
-        """Checked arrays, shuffled as in memory; each process sends its own devices their rows."""
+        """Shard checked arrays, shuffled as in memory; each process sends the rows of its devices."""
         num_data = len(jax.tree.leaves(data)[0])
         order = shuffled(num_data, seed)
 
@@ -93,11 +92,11 @@ class Sharded(Source):
 
     @classmethod
     def of_files(cls, source: OnDisk, mesh: Mesh) -> Sharded:
-        """Rows on disk, read from there: each process reads those of its own devices."""
+        """Shard rows on disk; each process reads the rows of its devices."""
         files = source.files
         data = jax.tree.structure(source.held.rows).unflatten(files.leaves)
         names = Names(lambda rows, seed: files.numbers(rows), lambda: files.digest)
-        # on one device all rows as they lie: the file's own pages, of which nothing is copied
+        # on one device, all rows in stored order: the memory-mapped file without a copy
         alone = mesh.shape[DATA] == 1
         own = lambda leaf, rows: leaf[: len(rows)] if alone else _taken_from(leaf, rows)  # noqa: E731
         found = cls._dealt(data, mesh, names, own, source.num_data)
@@ -106,14 +105,14 @@ class Sharded(Source):
 
     @classmethod
     def of_arrays(cls, data: PyTree, mesh: Mesh, seed: int = 0) -> Sharded:
-        """Arrays that lie over the mesh already: every device keeps its rows, shuffled among themselves."""
+        """Shard arrays that are already on the mesh; every device shuffles its own rows."""
         shards = mesh.shape[DATA]
         leaves = jax.tree.leaves(data)
         num_data = leaves[0].shape[0]
         _check_arrays(data)
         local = num_data // shards
         lie = over_data(mesh)
-        # the same places under our own mesh, whose axes XLA partitions for; nothing is moved
+        # the same placement under our own mesh, whose axes XLA partitions; no data moves
         data = jax.tree.map(lambda leaf: jax.device_put(leaf, lie), data)
         own = [np.argsort(keys(np.arange(j * local, (j + 1) * local), seed)) for j in range(shards)]
         order = _from_parts((shards, local), lie, lambda j: own[j].astype(np.int32))
@@ -136,7 +135,7 @@ class Sharded(Source):
         shards = mesh.shape[DATA]
         if count < shards:
             raise UsageError(
-                f"mesh has {shards} devices on its axis 'data', more than the {count} rows; give fewer."
+                f"mesh has {shards} devices on its axis 'data', more than the {count} rows; give fewer devices."
             )
         local = -(-count // shards)
 
@@ -148,11 +147,11 @@ class Sharded(Source):
 
     @property
     def shards(self) -> int:
-        """D, over how many devices the rows lie."""
+        """D, the number of devices that hold rows."""
         return jax.tree.leaves(self.rows)[0].shape[0]
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
-        """The Batch of one entry of `chunk`, inside compiled code: a stretch of every shard."""
+        """Return the Batch of one entry of `chunk`, inside compiled code: a slice of every shard."""
         if not self.uses_blocks:
             return Batch(self.take(x), x, self.num_data / self.batch_size)
         D, size, start = self.shards, self.block_size, self.block_start(x)
@@ -171,30 +170,30 @@ class Sharded(Source):
         return Batch(rows, jnp.minimum(numbers, self.num_data - 1), float(self.num_blocks), weight)
 
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
-        """Rows by number: each shard gives its own, and a sum over shards all; on the host, copies."""
+        """Return rows by number, as a sum over shards; on the host, as copies."""
         if not known_now(self.rows, rows):
             return _taken(self.rows, rows)
         found = _taken(self.rows, np.asarray(rows, np.int32))
         return jax.tree.map(lambda leaf: sent(on_host(leaf)), found)
 
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
-        """The user's numbers of these rows."""
+        """Return the user's numbers of these rows."""
         return self.names.numbers(rows, seed)
 
     def hash(self) -> str:
-        """SHA-256 of the rows; that of the same rows in memory, but of arrays that came so laid out."""
+        """Return the SHA-256 of the rows, as in memory except for arrays that came sharded."""
         return self.names.digest()
 
 
 def over_data(mesh: Mesh) -> NamedSharding:
-    """Leading axes laid over the axis "data"."""
+    """Return the sharding of leading axes over the axis "data"."""
     return NamedSharding(mesh, PartitionSpec(DATA))
 
 
 def lies_on(data: PyTree, mesh: Mesh) -> bool:
-    """Whether the arrays lie over the mesh already, their rows over its axis "data".
+    """Return whether the arrays already have their rows sharded over the mesh's axis "data".
 
-    Raises UsageError where they lie otherwise and cannot be read by this process.
+    Raises UsageError if they are sharded otherwise and this process cannot read them.
     """
     names, leaves = leaf_names(data), jax.tree.leaves(data)
     laid = [isinstance(leaf, jax.Array) and _over_data(leaf, mesh) for leaf in leaves]
@@ -203,21 +202,21 @@ def lies_on(data: PyTree, mesh: Mesh) -> bool:
     for name, leaf in zip(names, leaves, strict=True):
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             raise UsageError(
-                f"data leaf {name!r} lies on several processes, and not with all others over the mesh's axis 'data'; "
-                'make all of them with jax.make_array_from_process_local_data(NamedSharding(mesh, P("data")), rows).'
+                f"data leaf {name!r} is on several processes, but not all leaves are sharded over the mesh's axis 'data'; "
+                'create all of them with jax.make_array_from_process_local_data(NamedSharding(mesh, P("data")), rows).'
             )
     return False
 
 
 def _over_data(leaf: Array, mesh: Mesh) -> bool:
-    """Whether the leading axis, and no other, is laid over "data"."""
+    """Return whether the leading axis, and no other, is sharded over "data"."""
     if not leaf.ndim or mesh.shape[DATA] == 1 or leaf.shape[0] % mesh.shape[DATA]:
         return False
     return leaf.sharding.is_equivalent_to(over_data(mesh), leaf.ndim)
 
 
 def _check_arrays(data: PyTree) -> None:
-    """DataError for arrays of different lengths, and for what `check_data` refuses in rows."""
+    """Raise DataError for arrays of different lengths, and for values that `check_data` refuses."""
     names, leaves = leaf_names(data), jax.tree.leaves(data)
     lengths = {name: leaf.shape[0] for name, leaf in zip(names, leaves, strict=True)}
     if len(set(lengths.values())) > 1:
@@ -243,12 +242,12 @@ def _all_good(leaf: Array) -> Array:
 
 
 def _taken_from(leaf: np.ndarray, rows: Int[np.ndarray, " m"]) -> np.ndarray:
-    """These rows of a file, where the device can leave them: in memory that it need not copy again."""
+    """Return these rows of a file in aligned memory, which the device need not copy."""
     size = len(rows) * math.prod(leaf.shape[1:]) * leaf.dtype.itemsize
     room = np.empty(size + XLA_ALIGNMENT_BYTES, np.uint8)
     begin = -room.ctypes.data % XLA_ALIGNMENT_BYTES
     out = room[begin : begin + size].view(leaf.dtype).reshape(len(rows), *leaf.shape[1:])
-    for at in range(0, len(rows), FILE_ROWS_AT_ONCE):  # in pieces, whose own copies are small
+    for at in range(0, len(rows), FILE_ROWS_AT_ONCE):  # in pieces, so that copies stay small
         out[at : at + FILE_ROWS_AT_ONCE] = leaf[rows[at : at + FILE_ROWS_AT_ONCE]]
     return out
 
@@ -256,7 +255,7 @@ def _taken_from(leaf: np.ndarray, rows: Int[np.ndarray, " m"]) -> np.ndarray:
 def _from_parts(
     shape: tuple[int, ...], sharding: NamedSharding, part: Callable[[int], Any]
 ) -> Array:
-    """An array [D, ...] from what each shard holds, made where it is sent."""
+    """Return an array [D, ...] from the part of each shard, created on its device."""
 
     def called(index: Any) -> np.ndarray:
         parts = [np.asarray(part(j)) for j in range(*index[0].indices(shape[0]))]
@@ -267,7 +266,7 @@ def _from_parts(
 
 @jax.jit
 def _shuffled_there(data: PyTree, order: Int[Array, "D M"]) -> PyTree:
-    """Leaves [D M, ...] as [D, M, ...], every shard's rows in its own order."""
+    """Return leaves [D M, ...] as [D, M, ...], with the rows of every shard in its own order."""
     D, M = order.shape
     return jax.tree.map(
         lambda leaf: jax.vmap(lambda part, own: part[own])(
@@ -287,13 +286,13 @@ def _taken(leaves: PyTree, rows: Any) -> PyTree:
         found = leaf[:, rows // D]
         own = mine.reshape(*mine.shape, *(1,) * (leaf.ndim - 2))
         found = jnp.where(own, found, jnp.zeros((), leaf.dtype))
-        return jnp.sum(found, 0).astype(leaf.dtype)  # one of them, and zeros
+        return jnp.sum(found, 0).astype(leaf.dtype)  # one term is the row, and the others are 0
 
     return jax.tree.map(one, leaves)
 
 
 def _digest_of_parts(rows: PyTree, mesh: Mesh) -> str:
-    """SHA-256 of the digests of what each shard holds, in their order; of a shard, only its holders'."""
+    """Return the SHA-256 of the digests of all shards in order, each computed by its holder."""
     shards = mesh.shape[DATA]
     found: Sequence[Any] = [hashlib.sha256() for _ in range(shards)]
     for leaf in jax.tree.leaves(rows):
@@ -310,7 +309,7 @@ def _digest_of_parts(rows: PyTree, mesh: Mesh) -> str:
 
 
 def _check_same(source: Sharded, mesh: Mesh) -> None:
-    """DataError unless every process was given the same rows: they would each send parts of other tables."""
+    """Raise DataError unless every process was given the same rows."""
     if not spans_processes(mesh):
         return
     shapes = ", ".join(str((source.num_data, *leaf.shape[2:])) for leaf in jax.tree.leaves(source.rows))  # fmt: skip
@@ -322,6 +321,6 @@ def _check_same(source: Sharded, mesh: Mesh) -> None:
         shapes += " with other values"
     if other is not None:
         raise DataError(
-            f"processes 0 and {other} were given different rows (here {shapes}); give all the same table, or each "
-            "its own part by jax.make_array_from_process_local_data."
+            f"processes 0 and {other} were given different rows (here {shapes}); give all processes the same table, or "
+            "each its own part with jax.make_array_from_process_local_data."
         )

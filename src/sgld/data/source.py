@@ -1,21 +1,17 @@
-"""What a source of rows is: the contract, and a batch of it.
+"""The contract of a source of rows, its batches, and the order in which batches are visited.
 
-Names of columns, as files and tables have them.
-
-The order in which batches of rows are visited.
-
-N rows are split into K = ceil(N/n) contiguous blocks whose sizes differ by at most one; the
-gradient estimate scales a block's sum by K, which is exactly unbiased also when n does not
+N rows are split into K = ceil(N/n) contiguous blocks whose sizes differ by at most one. The
+gradient estimate scales a block's sum by K, which is exactly unbiased also if n does not
 divide N. Each chain has its own order, drawn on the host by a counter-based generator
-addressed by (seed, chain, position in the order), so that any stretch of it can be made again
-without what came before.
+addressed by (seed, chain, position in the order), so that any part of it can be recomputed
+without the earlier parts.
 
 Orders:
-  reshuffle    every block once per pass, in a fresh order each pass (the default)
-  symmetric    a fresh order, then the same order backwards (Paulin et al. 2024)
+  reshuffle    every block once per pass, in a new order each pass (the default)
+  symmetric    a new order, then the same order backwards (Paulin et al. 2024)
   independent  one of the fixed blocks at random at every step
   replacement  n rows drawn with replacement at every step
-  subset       a fresh subset of n rows at every step, without replacement
+  subset       a new subset of n rows at every step, without replacement
 """
 
 from __future__ import annotations
@@ -40,13 +36,13 @@ MAX_NAME_CHARS = 1000  # of a column's name
 
 
 def check_names(names: list[str], where: str) -> None:
-    """DataError for a column's name that stands there twice, or has no end."""
+    """Raise DataError for a column name that is repeated or too long."""
     seen: dict[str, int] = {}
     for position, name in enumerate(names, start=1):
         if len(name) > MAX_NAME_CHARS:
             raise DataError(
-                f"{where} has a name of {len(name):,} letters in column {position} ({name[:20]!r} ...), and a name "
-                f"may have {MAX_NAME_CHARS:,}; rename it."
+                f"{where} has a name of {len(name):,} characters in column {position} ({name[:20]!r} ...), and at most "
+                f"{MAX_NAME_CHARS:,} are allowed; rename it."
             )
         if name in seen:
             raise DataError(
@@ -57,7 +53,7 @@ def check_names(names: list[str], where: str) -> None:
 
 
 def listed(names: list[str], most: int = 12) -> str:
-    """The first names, and how many there are beside them."""
+    """Join the first names, with the number of the others."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
@@ -65,18 +61,18 @@ def listed(names: list[str], most: int = 12) -> str:
 
 
 ORDERS: tuple[Order, ...] = get_args(Order)
-ORDER_BLOCK_STEPS = 4096  # steps of an order that are drawn at once: part of what a seed means
-_ORDER_STREAM = 1  # the stream of the host's generator that orders use
+ORDER_BLOCK_STEPS = 4096  # steps of an order drawn at once; the runs of a seed depend on it
+_ORDER_STREAM = 1  # the stream of the host generator for orders
 
 
 def generator(seed: int, stream: int, counter: int, chain: int = 0) -> np.random.Generator:
-    """A host generator addressed by stream, chain and counter."""
+    """Return a host generator addressed by stream, chain and counter."""
     key = [np.uint64(seed % 2**64), np.uint64((stream << 32) + chain)]
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, counter]))
 
 
 def check_batches(num_data: int, batch_size: int, order: str) -> None:
-    """UsageError for an order that is none, or a batch size that `num_data` rows do not have."""
+    """Raise UsageError for an unknown order, or a batch size outside 1 to `num_data`."""
     if order not in ORDERS:
         raise UsageError(
             f"order must be one of {', '.join(ORDERS)}. Got {order!r}.{did_you_mean(order, ORDERS)}"
@@ -88,10 +84,10 @@ def check_batches(num_data: int, batch_size: int, order: str) -> None:
 
 
 def entries(source: Source, key: tuple[int, int], step: int, n: int) -> Int[np.ndarray, "n ..."]:
-    """What steps [step, step + n) of a chain visit, in the source's order; `key` is (seed, chain).
+    """Return what steps [step, step + n) of a chain visit; `key` is (seed, chain).
 
-    Returns block numbers [n], or row numbers [n, batch_size], as int32. O(n) time and memory
-    wherever `step` lies.
+    The result is block numbers [n], or row numbers [n, batch_size], as int32. It takes O(n) time and memory
+    for any `step`.
     """
     seed, chain = key
     unit = max(1, ORDER_BLOCK_STEPS // source.period) * source.period
@@ -107,7 +103,7 @@ def entries(source: Source, key: tuple[int, int], step: int, n: int) -> Int[np.n
 
 
 def _unit(source: Source, generator: np.random.Generator, unit: int) -> np.ndarray:
-    """One unit of the order: always a whole number of passes."""
+    """Return one unit of the order, which is always a whole number of passes."""
     count, num_data, size = source.num_blocks, source.num_data, source.batch_size
     if source.order == "independent":
         return generator.integers(0, count, unit, dtype=np.int32)
@@ -127,26 +123,26 @@ def _unit(source: Source, generator: np.random.Generator, unit: int) -> np.ndarr
 
 
 PyTree = Any
-NAMED_ROWS_AT_ONCE = 2**20  # rows whose names are looked at together
+NAMED_ROWS_AT_ONCE = 2**20  # rows whose user numbers are compared at once
 
 
 @as_pytree
 @dataclass(frozen=True)
 class Batch:
-    """The rows of one step, and how often each counts in the estimate of the sum over all rows.
+    """The rows of one step, and the weight of each in the estimate of the sum over all rows.
 
     sum_{i=1}^N f_i is estimated by scale * sum_j weight_j f_{numbers_j}, without bias. A row of
-    weight 0 only fills the batch up; a row that is in every batch has weight 1 / scale (and, if
-    it was drawn or stands in the block as well, weight 0 there).
+    weight 0 is padding. A row that is in every batch has weight 1 / scale; if it was drawn or is in
+    the block as well, it has weight 0 there.
 
     Attributes:
       rows: leaves [m, ...].
-      numbers: which rows they are, each from 0 to N - 1. One row has a positive weight at most
-        once, but in order "replacement".
+      numbers: the number of each row, from 0 to N - 1. A row has a positive weight at most
+        once, except in order "replacement".
       scale: K in orders of blocks, N/n in orders of rows.
-      weight: of each row; None where all are 1.
-      start: where numbers are consecutive, the first of them; else None. (A filling last row may
-        be any.) What belongs to the rows can then be sliced, not gathered.
+      weight: of each row; None if all are 1.
+      start: the first number if numbers are consecutive, else None. (A last row that is padding may
+        have any number.) Values of the rows can then be sliced instead of gathered.
     """
 
     rows: PyTree
@@ -156,7 +152,7 @@ class Batch:
     start: Int[Array, ""] | None = None
 
     def drawn(self) -> Int[np.ndarray, " m"]:
-        """The numbers of the rows that count, on the host."""
+        """Return the numbers of the rows with a positive weight, on the host."""
         numbers = np.asarray(self.numbers)
         return numbers if self.weight is None else numbers[np.asarray(self.weight) > 0]
 
@@ -166,26 +162,26 @@ class Source(Protocol):
     """N rows, numbered from 0, that are visited in batches.
 
     A source is a pytree (a frozen dataclass under `jax.tree_util.register_dataclass`): arrays that
-    compiled code reads are leaves, `num_data`, `batch_size`, `order` and all else static. Of its
-    own it has those three, `take` and `hash`. The rest is made from them here, and may be written
-    otherwise (`fetch`, to hold some rows in every batch); a class that does not inherit writes it all.
+    compiled code reads are leaves; `num_data`, `batch_size`, `order` and all else are static. A source must
+    define those three, `take` and `hash`. The rest is derived from them here, and may be overridden
+    (`fetch`, to hold some rows in every batch). A class that does not inherit must define everything.
 
-      on the host             chunk((seed, chain), step, n): what steps [step, step + n) visit, one
-                              entry each. Any stretch can be made again, alone; chains differ.
+      on the host             chunk((seed, chain), step, n): one entry for each of steps
+                              [step, step + n). Any part can be recomputed alone; chains differ.
       inside compiled code    fetch(entry) -> Batch, and take(rows): rows by number.
       for a full pass         the blocks 0 ... K - 1 of with_batches(n, "reshuffle"), for any n: there
-                              the weights of every row add up to 1, and scale is K. Full gradients
-                              take all rows as one block.
+                              the weights of every row sum to 1, and scale is K. Full gradients
+                              use all rows as one block.
 
-    An entry is a block's number, or the numbers [batch_size] of rows, as int32: what the host loop
-    copies to the device. A source that reads ahead will hand out whole batches in their place,
-    pytrees of arrays with a leading axis [n] that `fetch` unpacks: `chunk`, `entry_shape` and the
-    loop's buffer of entries are all that then changes. On the host `ahead(entries)` tells a source what
+    An entry is the number of a block, or the numbers [batch_size] of rows, as int32; the host loop
+    copies it to the device. A source that reads ahead could return whole batches instead,
+    pytrees of arrays with a leading axis [n] that `fetch` unpacks: only `chunk`, `entry_shape` and the
+    loop's buffer of entries would change. On the host, `ahead(entries)` announces the entries that
     will be fetched next.
 
-    The first m rows stand for all where a search begins: number them in a random order, or blocks of
+    A search starts with the first m rows as a sample of all: number rows in a random order, because blocks of
     similar rows make noisy batches. `sgld.sample` chooses batch size and order (`batch_size=`,
-    `order=`) and takes what `sgld.testing.check_source` certifies.
+    `order=`) and accepts a source that `sgld.testing.check_source` certifies.
     """
 
     num_data: int
@@ -194,23 +190,23 @@ class Source(Protocol):
 
     @abstractmethod
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
-        """Rows by number, leaves [*m, ...], on the host or inside compiled code."""
+        """Return rows by number, leaves [*m, ...], on the host or inside compiled code."""
         ...
 
     @abstractmethod
     def hash(self) -> str:
-        """A digest of the rows, whatever the batches: what `resume` knows the data by."""
+        """Return a digest of the rows, whatever the batches, by which `resume` knows the data."""
         ...
 
     def chunk(self, key: tuple[int, int], step: int, n: int) -> Int[np.ndarray, "n ..."]:
-        """The entries of steps [step, step + n) of a chain, int32; `key` is (seed, chain)."""
+        """Return the int32 entries of steps [step, step + n) of a chain; `key` is (seed, chain)."""
         return entries(self, key, step, n)
 
     def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
-        """These entries will be fetched next, in this order: a source on disk begins to read."""
+        """Announce the entries that will be fetched next, in order: a source on disk reads ahead."""
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
-        """The Batch of one entry of `chunk`, inside compiled code."""
+        """Return the Batch of one entry of `chunk`, inside compiled code."""
         if not self.uses_blocks:
             return Batch(self.take(x), x, self.num_data / self.batch_size)
         last = jnp.arange(self.block_size, dtype=jnp.int32)
@@ -218,17 +214,17 @@ class Source(Protocol):
         return Batch(self.take(numbers), numbers, float(self.num_blocks), self.block_weight(x))
 
     def with_batches(self, batch_size: int, order: str) -> Source:
-        """The same rows in other batches. Raises UsageError for an impossible size or order."""
+        """Return the same rows in other batches; raise UsageError for an impossible size or order."""
         check_batches(self.num_data, batch_size, order)
         same: Any = self
         return replace(same, batch_size=int(batch_size), order=order)
 
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
-        """What the user calls these rows, for messages; `seed` is the run's."""
+        """Return the user's numbers of these rows, for messages; `seed` is that of the run."""
         return rows
 
     def rows_called(self, names: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
-        """The rows that the user calls so, in ascending order: the inverse of `original_rows`."""
+        """Return the rows with these user numbers, ascending: the inverse of `original_rows`."""
         found = []
         for begin in range(0, self.num_data, NAMED_ROWS_AT_ONCE):
             rows = np.arange(begin, min(begin + NAMED_ROWS_AT_ONCE, self.num_data))
@@ -237,12 +233,12 @@ class Source(Protocol):
 
     @property
     def shards(self) -> int:
-        """Over how many devices the rows lie: a block is so many parts of one length, one after another."""
+        """The number of devices that hold rows; a block consists of as many parts of equal length."""
         return 1
 
     @property
     def num_blocks(self) -> int:
-        """K = ceil(N/n)."""
+        """The number of blocks, K = ceil(N/n)."""
         return -(-self.num_data // self.batch_size)
 
     @property
@@ -262,26 +258,26 @@ class Source(Protocol):
 
     @property
     def period(self) -> int:
-        """Steps per pass over the order's cycle (1 where steps are independent)."""
+        """The number of steps per cycle of the order (1 if steps are independent)."""
         return {"reshuffle": self.num_blocks, "symmetric": 2 * self.num_blocks}.get(self.order, 1)
 
     @property
     def entry_shape(self) -> tuple[int, ...]:
-        """Shape of one step's entry of `chunk`: () for a block, (n,) for rows."""
+        """The shape of one step's entry of `chunk`: () for a block, (n,) for rows."""
         return () if self.uses_blocks else (self.batch_size,)
 
     @property
     def row_width(self) -> int:
-        """Numbers in a row."""
+        """The number of values in a row."""
         row = jax.eval_shape(self.take, jnp.int32(0))
         return sum(leaf.size for leaf in jax.tree.leaves(row))
 
     def block_start(self, k: Int[Array, ""]) -> Int[Array, ""]:
-        """First row of block k: the larger blocks come first."""
+        """Return the first row of block k; the larger blocks come first."""
         return k * self.block_size - jnp.maximum(k - self._larger, 0)
 
     def block_weight(self, k: Int[Array, ""]) -> Float[Array, " m"] | None:
-        """Weights of block k: 0 for the row that fills a smaller block; None where none is smaller."""
+        """Return the weights of block k: 0 for the padding of a smaller block; None if all are 1."""
         if self._larger == self.num_blocks:
             return None
         last = jnp.where(k < self._larger, 1.0, 0.0)
@@ -289,5 +285,5 @@ class Source(Protocol):
 
     @property
     def _larger(self) -> int:
-        """How many blocks are larger."""
+        """The number of larger blocks."""
         return self.num_data - self.num_blocks * (self.block_size - 1)

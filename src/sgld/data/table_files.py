@@ -1,4 +1,4 @@
-"""Tables in files: Parquet, Arrow and text, one file, several parts or a folder of them, in batches of rows."""
+"""Tables in Parquet, Arrow and text files: one file, several parts or a folder, read in batches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .tables import FORMATS, check_parquet, existing, kind_of_file
 if TYPE_CHECKING:
     import pyarrow
 
-CSV_BLOCK_BYTES = 2**22  # bytes of a text from which the types of its columns are guessed
-PART_SUFFIXES = {*FORMATS} - {".txt"}  # of files in a folder, where a .txt is no table
+CSV_BLOCK_BYTES = 2**22  # bytes of a text from which the types of its columns are inferred
+PART_SUFFIXES = {*FORMATS} - {".txt"}  # in a folder, a .txt file is not a table
 
 
 def table_files(given: Any) -> list[Path]:
-    """The files of a table: the one that is named, or those of a folder or list, in order, all of one kind."""
+    """Return the files of a table in order, all of one kind: a file, or those of a folder or list."""
     paths = list(given) if isinstance(given, (list, tuple)) else [given]
     found: list[Path] = []
     for path in map(Path, paths):
@@ -36,7 +36,8 @@ def table_files(given: Any) -> list[Path]:
             parts = [p for p in parts if not p.name.startswith((".", "_"))]
             if not parts:
                 raise DataError(
-                    f"{path} is a folder without a table; put files in it that end in {', '.join(sorted(PART_SUFFIXES))}."
+                    f"{path} is a folder without a table; the names of its files must end in one of "
+                    f"{', '.join(sorted(PART_SUFFIXES))}."
                 )
             found += parts
         else:
@@ -44,15 +45,15 @@ def table_files(given: Any) -> list[Path]:
     kinds = {kind_of_file(path) for path in found}
     if len(kinds) > 1:
         raise DataError(
-            f"the parts of a table are of several kinds ({', '.join(sorted(kinds))}); open one kind."
+            f"the parts of a table have several formats ({', '.join(sorted(kinds))}); open files of one format."
         )
     return found
 
 
 class TableFiles:
-    """The parts of a table as one, their columns matched by name.
+    """The parts of a table as one table, with columns matched by name.
 
-    `sep`, `decimal`, and which columns are taken `as_text`, letter by letter, are of files of text.
+    `sep`, `decimal` and `as_text`, the columns that are read as unchanged text, apply to text files.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class TableFiles:
         csv = partial(_Csv, sep=sep, decimal=decimal, as_text=as_text)
         if not self.is_text and (sep is not None or decimal != "."):
             raise UsageError(
-                f"sep and decimal are of files of text, and {paths[0]} is none; leave them out."
+                f"sep and decimal are only for text files, and {paths[0]} is not text; leave them out."
             )
         part = {"csv": csv, "parquet": _Parquet, "ipc": _Ipc}[kind]
         self.parts: list[Any] = []
@@ -80,21 +81,21 @@ class TableFiles:
         self.num_rows = sum(part.num_rows for part in self.parts)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
-        """All rows of these columns, part by part."""
+        """Yield all rows of these columns, part by part."""
         for part in self.parts:
             with _as_data_error(part.path):
                 yield from part.batches(list(columns))
 
 
 def _flat(columns: Any) -> set[str]:
-    """The names in `columns`, however they are nested."""
+    """Return the names in `columns`, at any depth."""
     import jax
 
     return {name for name in jax.tree.leaves(columns) if isinstance(name, str)}
 
 
 def _common(parts: list[Any], wanted: set[str] | None) -> dict[str, Any]:
-    """The types of the columns that are read, those of all parts taken together."""
+    """Return the types of the columns that are read, common to all parts."""
     first = parts[0]
     schema = dict(first.schema)
     names = list(schema) if wanted is None else [name for name in schema if name in wanted]
@@ -102,15 +103,15 @@ def _common(parts: list[Any], wanted: set[str] | None) -> dict[str, Any]:
         for name in names:
             if name not in part.schema:
                 raise DataError(
-                    f"{part.path} lacks the column {name!r} that {first.path} has; add it there, or name the "
-                    "others in columns."
+                    f"{part.path} lacks the column {name!r} that {first.path} has; add it there, or give only the "
+                    "other columns in columns."
                 )
             schema[name] = _wider(name, schema[name], part, first)
     return schema
 
 
 def _wider(name: str, kind: Any, part: Any, first: Any) -> Any:
-    """A type for both: numbers may differ in their size, and nothing else."""
+    """Return a type for both parts; only numbers may differ, and only in size."""
     arrow, other = need("pyarrow", "tables"), part.schema[name]
     numeric = lambda t: arrow.types.is_integer(t) or arrow.types.is_floating(t)  # noqa: E731
     if _plain(kind) == _plain(other):
@@ -119,12 +120,12 @@ def _wider(name: str, kind: Any, part: Any, first: Any) -> Any:
         both = np.result_type(kind.to_pandas_dtype(), other.to_pandas_dtype())
         return arrow.from_numpy_dtype(both)
     raise DataError(
-        f"the column {name!r} is {other} in {part.path}, and {kind} in {first.path}; write it with one type."
+        f"the column {name!r} has type {other} in {part.path}, and {kind} in {first.path}; write it with one type."
     )
 
 
 def _plain(kind: Any) -> str:
-    """A type's name, texts of every kind being texts."""
+    """Return the name of a type, with one name for all kinds of text."""
     types = need("pyarrow", "tables").types
     kind = kind.value_type if types.is_dictionary(kind) else kind
     text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
@@ -142,12 +143,12 @@ def _as_data_error(path: Path) -> Iterator[None]:
             raise
         kind = kind_of_file(path)
         raise DataError(
-            f"{path} cannot be read as {kind}: {first_line(error)}; it is damaged or was cut short: write it again."
+            f"{path} cannot be read as {kind}: {first_line(error)}; it is damaged or truncated: write it again."
         ) from error
 
 
 class _Parquet:
-    """A Parquet file; its pages are read as they are needed, however large its row groups."""
+    """A Parquet file whose pages are read as needed, for row groups of any size."""
 
     def __init__(self, path: Path) -> None:
         check_parquet(path)
@@ -163,7 +164,7 @@ class _Parquet:
         return parquet.ParquetFile(self.path, buffer_size=2**18, pre_buffer=False)
 
     def batches(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
-        """All rows."""
+        """Yield all rows."""
         with self._opened() as file:
             yield from file.iter_batches(
                 batch_rows(len(columns)), columns=columns, use_threads=False
@@ -171,7 +172,7 @@ class _Parquet:
 
 
 class _Ipc:
-    """An Arrow or Feather file, or stream, batch by batch."""
+    """An Arrow or Feather file, or stream, read batch by batch."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -179,8 +180,8 @@ class _Ipc:
             self._first = file.read(6)
         if self._first.startswith(b"FEA1"):
             raise DataError(
-                f"{path} is a Feather file of version 1, which is read at once or not at all; write it again as "
-                "Parquet or Arrow."
+                f"{path} is a Feather file of version 1, which cannot be read in batches; write it again as Parquet or "
+                "Arrow."
             )
         with self._opened() as reader:
             check_names(reader.schema.names, str(path))
@@ -197,7 +198,7 @@ class _Ipc:
                 yield arrow.ipc.open_stream(source)
 
     def batches(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
-        """All rows; a batch of the file's own, in slices."""
+        """Yield all rows, as slices of the file's batches."""
         most = batch_rows(len(columns))
         with self._opened() as reader:
             if self._first == b"ARROW1":
@@ -211,17 +212,17 @@ class _Ipc:
 
 
 class _Csv:
-    """A CSV file; one pass over it finds the types of its columns, as a table in memory has them."""
+    """A CSV file; one pass over it finds the types of its columns, as for a table in memory."""
 
     def __init__(self, path: Path, sep: str | None, decimal: str, as_text: Sequence[str]) -> None:
         self.path, text = path, need("pyarrow", "tables").string()
         self._dialect = dialect_of(path, sep, decimal)
-        self._names = csv_header(path, self._dialect)  # as they stand there, spaces and all
+        self._names = csv_header(path, self._dialect)  # unchanged, with spaces
         self._types = {name: text for name in self._names if name.strip() in as_text}
         self.num_rows = self._typed()
 
     def _typed(self) -> int:
-        """Go through the file until the types of all columns last; its rows."""
+        """Read the file until the types of all columns fit, and return the number of rows."""
         arrow = need("pyarrow", "tables")
         while True:
             try:
@@ -229,7 +230,7 @@ class _Csv:
                 for batch in self._read(self._names):
                     count += batch.num_rows
                     schema = {field.name: field.type for field in batch.schema}
-                # no batch of a header alone
+                # a file with only a header has no batch
                 self.schema = schema or {name.strip(): arrow.null() for name in self._names}
                 self._types = {name: self.schema[name.strip()] for name in self._names}
                 return count
@@ -237,16 +238,16 @@ class _Csv:
                 self._widen(error)
 
     def _widen(self, error: Exception) -> None:
-        """Another type for the column whose cells did not fit it; DataError for what is no CSV."""
+        """Widen the type of the column whose cells did not fit; raise DataError for invalid CSV."""
         arrow = need("pyarrow", "tables")
         if "straddl" in str(error):
             raise DataError(
-                f"{self.path} has a row of more than {CSV_BLOCK_BYTES:,} letters; close an open quotation mark, or write it "
-                "again."
+                f"{self.path} has a row of more than {CSV_BLOCK_BYTES:,} characters; close an open quotation mark, or write "
+                "it again."
             ) from error
         if "Expected" in str(error) and "columns" in str(error):
             raise ragged(self.path, self._dialect) from error
-        # types are inferred from the first block of the file: widen the one that did not last
+        # types are inferred from the first block of the file: widen the one that does not fit
         found = re.search(r"In CSV column #(\d+).*conversion error to (\S+):", str(error))
         if not found or found[2] == "string":
             raise error
@@ -255,7 +256,7 @@ class _Csv:
         self._types[name] = arrow.float64() if numeric else arrow.string()
 
     def batches(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
-        """All rows."""
+        """Yield all rows."""
         yield from self._read([name for name in self._names if name.strip() in columns])
 
     def _read(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:

@@ -1,8 +1,9 @@
-"""Whole tables, held in memory: what a formula is read against, from all that `sgld.open` reads tables of.
+"""Tables for formulas: where they are read from, sequences of tables, and tables that grow.
 
-Several tables read one after the other, in batches, as one: the first's columns, found by name; some rows left out.
-
-A table that has grown, or lost rows, since a run was made from it: told in run.json by its parts.
+`TableSource` reads a whole table into memory, from every source of tables that `sgld.open` supports.
+`Chained` reads several tables in batches as one: the columns are those of the first, found by name, and
+some rows may be left out. A table that has grown or lost rows since a run is recorded in run.json by its
+parts.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ if TYPE_CHECKING:
 
     from .readers import Batches
 
-STORED_ARGUMENTS = ("table", "database", "sep", "decimal")  # beside the path, in run.json
-CELL_BYTES = 16  # bytes of a cell while a table is put together
+STORED_ARGUMENTS = ("table", "database", "sep", "decimal")  # stored in run.json with the path
+CELL_BYTES = 16  # bytes of a cell while a table is assembled
 
 
 class TableSource(NamedTuple):
     """Where a table is read from: a file, a folder, a database, or a query.
 
-    `database` is the file that a query is asked of, `table` of a database that has several, `sep`
-    and `decimal` of a file of text (`sgld.data.tables.read_table`), of which `batches` takes the
-    columns `as_text` letter by letter.
+    `database` is the file that a query reads, `table` the table of a database that has several. `sep` and
+    `decimal` belong to a text file (`sgld.data.tables.read_table`), of which `batches` reads the columns
+    `as_text` as unchanged text.
     """
 
     data: str
@@ -53,15 +54,19 @@ class TableSource(NamedTuple):
         cls, data: str | Path, table: str | None = None, database: Any = None,
         sep: str | None = None, decimal: str = ".",
     ) -> TableSource:  # fmt: skip
-        """What a user gave. Raises UsageError for what means nothing there."""
+        """Return the source for a user's arguments; raise UsageError for those that do not apply."""
         source = cls(str(data), table, None if database is None else str(database), sep, decimal)
         if database is not None and not source.is_query:
-            raise UsageError(f"database is what a query is asked of. Got the data {source.data!r}.")
+            raise UsageError(
+                f"database must be left out unless the data are a query. Got the data {source.data!r}."
+            )
         if table is not None and (source.is_query or kind_of_database(source.data) is None):
-            raise UsageError(f"table is of a database file. Got the data {source.data!r}.")
+            raise UsageError(
+                f"table must be left out unless the data are a database file. Got the data {source.data!r}."
+            )
         if (sep is not None or decimal != ".") and not source.is_file:
             raise UsageError(
-                f"sep and decimal are of one file of text. Got the data {source.data!r}."
+                f"sep and decimal are only for one text file. Got the data {source.data!r}."
             )
         return source
 
@@ -70,7 +75,10 @@ class TableSource(NamedTuple):
         cls, stored: Any, data: str | Path, sep: str | None, decimal: str | None,
         table: str | None = None, database: Any = None,
     ) -> TableSource:  # fmt: skip
-        """A file beside those that `as_json` told of: written as the first of them whose name ends in the same letters."""
+        """Return a source with the text format of the first stored file with the same extension.
+
+        `stored` is the JSON object of `as_json`.
+        """
         alike = [part for part in _parts(stored) if _ends(part.get("path")) == _ends(data)]
         if alike:
             sep = alike[0].get("sep") if sep is None else sep
@@ -80,12 +88,12 @@ class TableSource(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is one file, of a table."""
+        """Whether it is one file of a table."""
         return not (self.is_query or Path(self.data).is_dir() or kind_of_database(self.data))
 
     @property
     def is_parquet(self) -> bool:
-        """Whether it is files of Parquet, which tell their rows."""
+        """Whether it consists of Parquet files, which record their number of rows."""
         files = [] if self.is_query or kind_of_database(self.data) else self.files()
         return bool(files) and kind_of_file(files[0]) == "parquet"
 
@@ -95,10 +103,10 @@ class TableSource(NamedTuple):
         return is_query(self.data)
 
     def read(self) -> tuple[pyarrow.Table, str]:
-        """The table, and the SHA-256 of what decides it: of the bytes of its files; of a query without a database, of its rows.
+        """Return the table and the SHA-256 of its files' bytes, or of the rows if a query names files.
 
-        Raises: DataError for what cannot be read, or changes meanwhile; UsageError for a table that
-        does not fit in memory.
+        Raises: DataError for data that cannot be read, or change while they are read; UsageError for a table
+        that does not fit in memory.
         """
         files = self.files()
         digest = _digest(files)
@@ -109,7 +117,7 @@ class TableSource(NamedTuple):
         return table, digest or _digest_of_rows(table)
 
     def files(self) -> list[Path]:
-        """The files whose bytes decide the rows; none of a query that names its own."""
+        """Return the files whose bytes determine the rows; none for a query that names files."""
         if self.is_query:
             return [] if self.database is None else database_files(self.database)
         if kind_of_database(self.data):
@@ -122,7 +130,7 @@ class TableSource(NamedTuple):
         check_names(list(source.schema), source.name)
         check_memory(
             CELL_BYTES * source.num_rows * len(source.schema), f"the table {source.name}",
-            "sgld.open reads more rows than fit in memory, for a density of your own",
+            "use sgld.open with a user-supplied density for more rows than fit in memory",
         )  # fmt: skip
         schema = arrow.schema(list(source.schema.items()))
         batches = []
@@ -134,7 +142,7 @@ class TableSource(NamedTuple):
         return arrow.Table.from_batches(batches)
 
     def batches(self, spill: Path | None = None) -> Batches:
-        """The table in batches; what DuckDB does not hold goes to the folder `spill`."""
+        """Return the table in batches; DuckDB uses the folder `spill` beyond its memory limit."""
         query = self.data if self.is_query else None
         if query is None and not kind_of_database(self.data):
             how: dict[str, Any] = {"sep": self.sep, "decimal": self.decimal}
@@ -145,7 +153,7 @@ class TableSource(NamedTuple):
         return DuckDB(None if path is None else Path(path), query, self.table, spill)
 
     def as_json(self, digest: str) -> dict[str, Any]:
-        """For run.json."""
+        """Return the source as a JSON object for run.json."""
         place = {} if self.is_query else {"absolute": str(Path(self.data).absolute())}
         if self.database is not None:
             place = {"absolute": str(Path(self.database).absolute())}
@@ -155,14 +163,17 @@ class TableSource(NamedTuple):
 
     @classmethod
     def located(cls, stored: dict[str, Any]) -> TableSource:
-        """What `as_json` tells of, where it is now. RunError where it is missing, or is not to be read again."""
+        """Return the source of `as_json` at its present path.
+
+        Raises RunError if the data are missing, or may not be read again.
+        """
         words: Any = {n: str(stored[n]) for n in STORED_ARGUMENTS if stored.get(n) is not None}
         source = cls(str(stored["path"]), **words)
         if source.is_query and source.database is None:
-            # of files that it names itself: a run directory of a stranger's may not read them
+            # the query names files itself, and a run directory from elsewhere must not read them
             raise RunError(
-                "the run was begun from a query that reads files, which is not asked again; write its rows to a file "
-                "and fit that, where a run is to be resumed or looked at again."
+                "the run was started from a query that reads files, and such a query is not repeated; to resume or "
+                "inspect runs, write its rows to a file and fit that file."
             )
         absolute = stored.get("absolute")
         if absolute is not None:
@@ -170,22 +181,22 @@ class TableSource(NamedTuple):
             place = source.data if source.database is None else source.database
             found = next((p for p in (absolute, place) if Path(p).exists()), None)
             if found is None:
-                raise RunError(f"the run's data file {absolute} is missing; put it back to go on.")
+                raise RunError(f"the run's data file {absolute} is missing; restore it.")
             source = source._replace(**{"data" if source.database is None else "database": found})
 
         return source
 
     def changed(self) -> RunError:
-        """What is said where the data are not those of the run."""
+        """Return the error for data that differ from those of the run."""
         what = self.data if self.database is None else self.database
         return RunError(
-            f"the run's data file {what} has changed since the run was begun; put the old file "
-            "back, or fit the new one to another directory."
+            f"the run's data file {what} has changed since the run started; restore the old file, "
+            "or fit the new one in another directory."
         )
 
     @classmethod
     def again(cls, stored: dict[str, Any]) -> Callable[[], pyarrow.Table]:
-        """A function that reads the table that `as_json` tells of. Either raises RunError where it is not the same."""
+        """Return a function that reads the stored table; both raise RunError if it has changed."""
         source = cls.located(stored)
 
         def read() -> pyarrow.Table:
@@ -198,13 +209,13 @@ class TableSource(NamedTuple):
 
 
 def plain_type(kind: Any) -> Any:
-    """A type without a dictionary, which may be another in each batch."""
+    """Return the type without its dictionary, which may differ between batches."""
     types = need("pyarrow", "tables").types
     return kind.value_type if types.is_dictionary(kind) else kind
 
 
 def _digest(files: list[Path]) -> str:
-    """SHA-256 of one file's bytes, or of those of several; empty of none."""
+    """Return the SHA-256 of the bytes of one file or several; an empty string for none."""
     found = [content_hash(path) for path in files]
     if len(found) < 2:
         return "".join(found)
@@ -221,12 +232,12 @@ def _digest_of_rows(table: pyarrow.Table) -> str:
 
 
 def _ends(path: Any) -> str:
-    """What tells how a file of text is written, of its name."""
+    """Return the extension of a path, which determines the text format."""
     return Path(str(path).lower().removesuffix(".gz")).suffix
 
 
 def _parts(stored: Any) -> list[dict[str, Any]]:
-    """The files of a table, the run's first one before those that came later (grown.py)."""
+    """Return the files of a table: that of the run, then later ones."""
     found = []
     while isinstance(stored, dict) and isinstance(stored.get("parts"), list) and stored["parts"]:
         found = [part for part in stored["parts"][1:] if isinstance(part, dict)] + found
@@ -238,11 +249,11 @@ def _parts(stored: Any) -> list[dict[str, Any]]:
 
 
 class Chained:
-    """The rows of the sources in turn, whatever the order of their columns.
+    """The rows of several sources in turn, whatever the order of their columns.
 
     Args:
-      dropped: of each source, the numbers, from 0, of those rows of the table up to its end that are no longer there;
-        none: all are.
+      dropped: for each source, the numbers, from 0, of the rows that are dropped from the table up to its
+        end; none: all rows are kept.
     """
 
     def __init__(
@@ -260,15 +271,15 @@ class Chained:
             for name in self.schema:
                 if name not in part.schema:
                     raise DataError(
-                        f"{part.name} has no column {name!r}, which the run's table has; give it there."
+                        f"{part.name} has no column {name!r}, which the run's table has; add it there."
                     )
 
     def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
-        """All rows of these columns, with the first table's types."""
+        """Yield all rows of these columns, with the first table's types."""
         yield from self._up_to(len(self._parts) - 1, list(columns))
 
     def _up_to(self, last: int, names: list[str]) -> Iterator[pyarrow.RecordBatch]:
-        """The rows of the sources up to that number, without those that were dropped then."""
+        """Yield the rows of the sources up to number `last`, without those dropped at that point."""
         arrow, gone, first = need("pyarrow", "tables"), self._dropped[last], 0
         for batch in self._with(last, names):
             end = first + batch.num_rows
@@ -281,7 +292,7 @@ class Chained:
             first = end
 
     def _with(self, last: int, names: list[str]) -> Iterator[pyarrow.RecordBatch]:
-        """The rows of the sources before that number, and then all of its own."""
+        """Yield the rows of the sources before number `last`, and then all rows of that source."""
         arrow, part = need("pyarrow", "tables"), self._parts[last]
         if last:
             yield from self._up_to(last - 1, names)
@@ -298,35 +309,40 @@ class Chained:
             return cells.cast(kind)
         except (arrow.ArrowException, ValueError) as error:
             raise DataError(
-                f"{part} has other kinds of cells than the run's table ({str(error).splitlines()[0]}); write them alike."
+                f"{part} has cells of other types than the run's table ({str(error).splitlines()[0]}); write them with the "
+                "same types."
             ) from error
 
 
 # -- grown ---------------------------------------------------------------------------------
 
 
-MAX_TABLE_PARTS = 1000  # of parts, of a table that grew so often
+MAX_TABLE_PARTS = 1000  # parts of a table that grew several times
 
 
 def appended(first: pyarrow.Table, second: pyarrow.Table, name: str) -> pyarrow.Table:
-    """The rows of both, by the columns of the first. DataError where the second lacks one, or has other cells."""
+    """Return the rows of both tables with the columns of the first.
+
+    Raises DataError if the second lacks a column, or has cells of another type.
+    """
     arrow = need("pyarrow", "tables")
     for column in first.column_names:
         if column not in second.column_names:
             raise DataError(
-                f"{name} has no column {column!r}, which the run's table has; give it there."
+                f"{name} has no column {column!r}, which the run's table has; add it there."
             )
     try:
         cast = second.select(first.column_names).cast(first.schema)
     except (arrow.ArrowException, ValueError) as error:
         raise DataError(
-            f"{name} has other kinds of cells than the run's table ({str(error).splitlines()[0]}); write them alike."
+            f"{name} has cells of other types than the run's table ({str(error).splitlines()[0]}); write them with the "
+            "same types."
         ) from error
     return arrow.concat_tables([first, cast])
 
 
 def without(table: pyarrow.Table, rows: Int[np.ndarray, " m"]) -> pyarrow.Table:
-    """The other rows. UsageError for numbers that are no rows, or are there twice, and where none would be left."""
+    """Return the table without these rows; raise UsageError for invalid or repeated row numbers."""
     check_drop(rows, table.num_rows)
     left = np.ones(table.num_rows, bool)
     left[rows] = False
@@ -336,7 +352,7 @@ def without(table: pyarrow.Table, rows: Int[np.ndarray, " m"]) -> pyarrow.Table:
 def as_grown(
     first: dict[str, Any], second: dict[str, Any] | None, dropped: Int[np.ndarray, " m"]
 ) -> dict[str, Any]:
-    """For run.json: rows of `first` were dropped, and those of `second` appended."""
+    """Return the record for run.json: rows of `first` were dropped, those of `second` appended."""
     parts = [first] if second is None else [first, second]
     return {
         "path": " + ".join(str(part["path"]) for part in parts),
@@ -346,7 +362,10 @@ def as_grown(
 
 
 def table_again(stored: dict[str, Any], depth: int = 0) -> Callable[[], pyarrow.Table]:
-    """A function that reads the table that a run.json tells of, its parts found to be the same. Either raises RunError."""
+    """Return a function that reads the table recorded in run.json and verifies its parts.
+
+    Both raise RunError if the table has changed.
+    """
     if "parts" not in stored:
         return TableSource.again(stored)
     parts = stored["parts"]

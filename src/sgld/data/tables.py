@@ -1,6 +1,6 @@
-"""Tables from files: CSV, Parquet and Arrow/Feather through pyarrow, each mistake a sentence.
+"""Tables from CSV, Parquet and Arrow/Feather files, read by pyarrow with one message per problem.
 
-Rows are counted from 1, the header not included: "data row 1" is the first row of values.
+Rows are counted from 1, without the header: "data row 1" is the first row of values.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ EXCEL_REMEDY = "save the sheet as 'CSV UTF-8', or read it with pandas.read_excel
 PANDAS_REMEDY = (
     "read it with pandas.{} and hand the DataFrame to sgld.fit, or write it as .csv or .parquet"
 )
-UNPACK_REMEDY = "unpack it; of packed files .csv.gz is read"
-UNREAD_FORMATS = {  # what people have, and how it gets here
+UNPACK_REMEDY = "unpack it; the only packed format that can be read is .csv.gz"
+UNREAD_FORMATS = {  # common formats that cannot be read, with the remedy
     ".xlsx": EXCEL_REMEDY, ".xlsm": EXCEL_REMEDY, ".xls": EXCEL_REMEDY, ".ods": EXCEL_REMEDY, ".json": PANDAS_REMEDY.format("read_json"),
     ".jsonl": PANDAS_REMEDY.format("read_json(lines=True)"), ".dta": PANDAS_REMEDY.format("read_stata"),
     ".sav": PANDAS_REMEDY.format("read_spss"), ".sas7bdat": PANDAS_REMEDY.format("read_sas"),
@@ -47,7 +47,7 @@ UNREAD_FORMATS = {  # what people have, and how it gets here
 
 
 def bundled(name: str) -> Path:
-    """The path of a data set that comes with the package: "randhie", "handout_regression".
+    """Return the path of a data set in the package: "randhie", "handout_regression".
 
     Raises DataError for an unknown name.
     """
@@ -56,14 +56,14 @@ def bundled(name: str) -> Path:
     if not path.is_file():
         names = sorted(p.stem for p in folder.glob("*.csv"))
         raise DataError(
-            f"no bundled data set is called {name!r}; there are {', '.join(names)}."
+            f"no bundled data set is called {name!r}; the data sets are {', '.join(names)}."
             + did_you_mean(name, names)
         )
     return path
 
 
 def content_hash(path: str | Path) -> str:
-    """SHA-256 of the file's bytes, in hexadecimal. Raises DataError where there is no such file."""
+    """Return the SHA-256 of the file's bytes in hexadecimal; raise DataError if it does not exist."""
     try:
         with open(existing(path), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -72,26 +72,27 @@ def content_hash(path: str | Path) -> str:
 
 
 def read_table(path: str | Path, sep: str | None = None, decimal: str = ".") -> pyarrow.Table:
-    """The table in a .csv, .tsv, .txt, .parquet, .pq, .arrow, .feather or .ipc file.
+    """Read the table in a .csv, .tsv, .txt, .parquet, .pq, .arrow, .feather or .ipc file.
 
-    Text may be gzipped (.csv.gz). An empty unquoted cell and NA, NaN, null are nulls; a column
-    whose later cells do not fit the type of its first ones becomes floating point, or else text.
+    Text may be gzipped (.csv.gz). An empty unquoted cell and NA, NaN, null are nulls. A column
+    whose later cells do not fit the type of its first cells becomes floating point, or else text.
 
     Args:
-      sep: between the cells of a file of text, a sign or a name such as "tab"; by default comma,
-        semicolon, tab or bar, as its first rows show.
-      decimal: the decimal point of a file of text, "." or ",".
+      path: the path of the file.
+      sep: the cell separator of a text file, a character or a name such as "tab"; by default comma,
+        semicolon, tab or bar is detected in its first rows.
+      decimal: the decimal point of a text file, "." or ",".
 
     Raises:
-      DataError: the file is missing, empty, of an unknown kind, not what its name says,
+      DataError: the file is missing, empty, of an unknown format, not what its name says,
         truncated, ragged (with the line), without rows, or has a duplicated column.
-      UsageError: `sep` or `decimal` are none, or the file is not one of text.
+      UsageError: `sep` or `decimal` is invalid, or the file is not text.
     """
     path = existing(path)
     kind = kind_of_file(path)
     if kind != "csv" and (sep is not None or decimal != "."):
         raise UsageError(
-            f"sep and decimal are of files of text, and {path} is none; leave them out."
+            f"sep and decimal are only for text files, and {path} is not text; leave them out."
         )
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty (0 bytes); write it again.")
@@ -111,13 +112,13 @@ def read_table(path: str | Path, sep: str | None = None, decimal: str = ".") -> 
 
 
 def kind_of_file(path: Path) -> str:
-    """How a file is read, by its extension. Raises DataError, with what to do, for one of another kind."""
+    """Return the format of a file by its extension; raise DataError with the remedy for others."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     packed = suffixes[-1:] == [".gz"]
     suffix = (suffixes[-2:-1] if packed else suffixes[-1:]) or [""]
     kind = FORMATS.get(suffix[0])
     if packed and kind != "csv":
-        raise DataError(f"{path} is packed; unpack it (gunzip): of packed files .csv.gz is read.")
+        raise DataError(f"{path} is packed; unpack it (gunzip): only .csv.gz is read packed.")
     if kind is None:
         remedy = UNREAD_FORMATS.get(
             suffix[0], f"rename or convert it to one of {', '.join(FORMATS)}"
@@ -128,7 +129,7 @@ def kind_of_file(path: Path) -> str:
 
 
 def as_table(data: Any) -> pyarrow.Table:
-    """A pyarrow.Table from a table, a pandas DataFrame or a dict of columns.
+    """Return a pyarrow.Table from a table, a pandas DataFrame or a dict of columns.
 
     Raises DataError for anything else, for a duplicated column and for a table without rows.
     """
@@ -140,12 +141,12 @@ def as_table(data: Any) -> pyarrow.Table:
             mixed = re.search(r"Conversion failed for column (.*) with type object", str(error))
             if mixed:
                 raise DataError(
-                    f"column {mixed[1]!r} of the table holds cells of several types ({first_line(error)}); make "
-                    "them one, or leave the column out of the table."
+                    f"column {mixed[1]!r} of the table holds cells of several types ({first_line(error)}); convert them "
+                    "to one type, or leave the column out of the table."
                 ) from error
             raise DataError(
-                f"the data are a {type(data).__name__}, which does not make a table ({error}); "
-                "give a pyarrow.Table, a DataFrame or a dict of columns of one length."
+                f"the data are a {type(data).__name__}, which cannot be converted to a table ({error}); "
+                "give a pyarrow.Table, a DataFrame or a dict of columns of equal length."
             ) from error
     check_names(data.column_names, "the table")
     if data.num_rows == 0:
@@ -154,7 +155,7 @@ def as_table(data: Any) -> pyarrow.Table:
 
 
 def check_named(table: pyarrow.Table, name: str) -> None:
-    """DataError where a table has no column of this name."""
+    """Raise DataError if a table has no column of this name."""
     if name not in table.column_names:
         raise DataError(
             f"there is no column {name!r}; the columns are {listed(table.column_names)}."
@@ -163,7 +164,7 @@ def check_named(table: pyarrow.Table, name: str) -> None:
 
 
 def column_array(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
-    """Column `name` as float64 [N]; booleans become 0 and 1.
+    """Return column `name` as float64 [N]; booleans become 0 and 1.
 
     Raises:
       DataError: no such column, a null, NaN or infinite cell (with its data row), or a column
@@ -181,7 +182,7 @@ def column_array(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
 
 
 def existing(path: str | Path) -> Path:
-    """The path of a file that is there. Raises DataError otherwise."""
+    """Return the path of an existing file; raise DataError otherwise."""
     path = Path(path)
     try:
         os.lstat(path)
@@ -196,12 +197,12 @@ def existing(path: str | Path) -> Path:
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file in it.")
     if path.exists():
-        raise DataError(f"{path} is no regular file (a pipe, or a device); write its rows to one.")
+        raise DataError(f"{path} is not a regular file (but a pipe or device); write a file.")
     if not path.parent.is_dir():
         raise DataError(f"there is no file {path}, nor a folder {path.parent}; check the path.")
     if set(path.name) & set("*?["):
         raise DataError(
-            f"there is no file {path}; a pattern is not filled in: name the folder {path.parent}, or a "
+            f"there is no file {path}, and patterns are not expanded; give the folder {path.parent}, or a "
             f"query, \"select * from '{path}'\"."
         )
     siblings = [p.name for p in path.parent.iterdir() if {*FORMATS} & {*p.suffixes}]
@@ -210,15 +211,15 @@ def existing(path: str | Path) -> Path:
 
 
 def check_parquet(path: Path) -> None:
-    """DataError for a file that does not begin and end as a Parquet file does."""
+    """Raise DataError for a file that does not begin and end as a Parquet file does."""
     with open(path, "rb") as file:
         first = file.read(4)
         file.seek(-min(4, path.stat().st_size), 2)
         last = file.read(4)
     if first != b"PAR1":
         raise DataError(
-            f"{path} is named as Parquet but does not start as a Parquet file (its first bytes are "
-            f"{first!r}); give it the extension of what it is, such as .csv."
+            f"{path} has the extension of a Parquet file but does not start as one (its first bytes are "
+            f"{first!r}); give it the extension of its format, such as .csv."
         )
     if last != b"PAR1" or path.stat().st_size < 12:
         raise DataError(

@@ -1,10 +1,7 @@
-"""Whether an object is a Source that a run can take: asked before anything is computed.
+"""Checks of sources and of arrays of data before any computation.
 
-`sgld.testing.check_source` begins with these, and goes on to what only many steps show.
-
-Arrays of data, checked before anything is computed.
-
-Whether every row counts once in a pass over all blocks: one by one, or, of very many, by a sum of keys.
+`sgld.testing.check_source` runs these checks, and others that need many steps. A full pass is checked to
+count every row once: row by row, or, for very many rows, by a sum of keys.
 """
 
 from __future__ import annotations
@@ -34,9 +31,9 @@ from .source import ORDERS, Batch, Source, check_batches
 
 PyTree = Any
 
-# of a column's sd, the rms of what float32 loses: data near 3e4 times their sd
+# the largest rms rounding error of float32, in sds of a column: data near 3e4 times their sd
 MAX_FLOAT32_LOSS_SDS = 1e-3
-FLOAT32_CHECK_ROWS = 2**14  # rows for that
+FLOAT32_CHECK_ROWS = 2**14  # rows that are checked for it
 ARRAY_PROTOCOLS = (
     "__array__",
     "__array_interface__",
@@ -48,11 +45,11 @@ ARRAY_PROTOCOLS = (
 
 
 def check_data(data: PyTree) -> PyTree:
-    """Data as numpy arrays of the precision JAX will use, or a DataError that names the place.
+    """Return data as numpy arrays in the precision of JAX; raise DataError with the location.
 
-    Refuses: no arrays, arrays of different lengths, no rows, non-numeric or complex dtypes,
-    NaN or infinite cells, and where x64 is off floats beyond float32, integers above 2^24 and float64
-    columns so far from 0 for their sd that float32 rounds away what sets their rows apart.
+    Refused are: no arrays, arrays of different lengths, no rows, non-numeric or complex dtypes, and
+    NaN or infinite cells. Without x64 also floats beyond float32, integers above 2^24, and float64 columns
+    so far from 0 relative to their sd that float32 rounds away the differences between rows.
     """
     leaves, treedef = jax.tree.flatten(data)
     names = leaf_names(data)
@@ -80,22 +77,25 @@ def check_data(data: PyTree) -> PyTree:
 
 
 def _as_array(name: str, leaf: Any) -> np.ndarray:
-    """A leaf that is an array; NumPy would ask anything else that has items for one after the other, some without end."""
+    """Return a leaf as an array; raise DataError for other objects with items.
+
+    NumPy would read the items of such an object one by one, in some cases without end.
+    """
     known = isinstance(leaf, (str, bytes, bytearray, memoryview, range)) or any(
         hasattr(leaf, way) for way in ARRAY_PROTOCOLS
     )
     if hasattr(leaf, "__getitem__") and not known:
         raise DataError(
-            f"data leaf {name!r} is a {type(leaf).__name__}, which is no array; give arrays, or sgld.open(...) of "
-            "a data set whose rows are had one by one."
+            f"data leaf {name!r} is a {type(leaf).__name__}, which is not an array; give arrays, or sgld.open(...) of "
+            "a data set whose rows are read one by one."
         )
     return np.asarray(unmasked(f"data leaf {name!r}", leaf))
 
 
 class Rounding:
-    """What rounding to the run's precision takes of a leaf's columns, seen on rows spread over each piece of it.
+    """The rounding loss of a leaf's columns at the run's precision, on rows spread over a piece.
 
-    A likelihood that subtracts an offset would find what is left of the numbers.
+    A likelihood that subtracts an offset would use the rounded numbers.
     """
 
     def __init__(self, leaf: str) -> None:
@@ -104,7 +104,7 @@ class Rounding:
         self.lost: Any = 0.0
 
     def add(self, given: np.ndarray, kept: np.ndarray) -> None:
-        """The next rows, as they were given and as they are kept."""
+        """Add the next rows, as given and as rounded."""
         if given.dtype.kind != "f" or given.dtype.itemsize <= kept.dtype.itemsize or not given.size:
             return
         some = slice(None, None, max(1, len(given) // FLOAT32_CHECK_ROWS))
@@ -115,7 +115,7 @@ class Rounding:
         self.lost += ((rounded - values) ** 2).sum(axis=0)
 
     def check(self) -> None:
-        """DataError where it is more than MAX_FLOAT32_LOSS_SDS of a column's sd."""
+        """Raise DataError if the loss exceeds MAX_FLOAT32_LOSS_SDS of a column's sd."""
         seen = self.seen
         if not seen.count:
             return
@@ -127,20 +127,20 @@ class Rounding:
             largest = max(abs(seen.least[worst]), abs(seen.most[worst]))
             raise DataError(
                 f"{self.leaf}{column} has an sd of {np.sqrt(seen.squares[worst] / seen.count):.3g} around "
-                f"{seen.mean[worst]:.9g}, where numbers of {self.dtype} are "
+                f"{seen.mean[worst]:.9g}, and numbers of {self.dtype} there are "
                 f"{float(np.spacing(self.dtype.type(largest))):.2g} apart: its rows would be rounded; subtract an offset "
-                "from it before (and not in the model), or enable jax_enable_x64."
+                "from the data (not in the model), or enable jax_enable_x64."
             )
 
 
 def held_dtype(dtype: np.dtype) -> np.dtype:
-    """The type that JAX uses for numbers of this one, of which it knows none wider than 64 bits."""
+    """Return the dtype that JAX uses for numbers of this dtype, at most 64 bits wide."""
     wide = dtype.kind == "f" and dtype.itemsize > 8
     return np.dtype(jax.dtypes.canonicalize_dtype("float64" if wide else dtype.newbyteorder("=")))
 
 
 def converted(name: str, array: np.ndarray, first: int = 0) -> np.ndarray:
-    """An array of rows from number `first` on, in the precision JAX will use; DataError as `check_data`."""
+    """Return rows, numbered from `first`, in JAX's precision; raise DataError as `check_data`."""
     if array.dtype == bool:
         return array
     if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
@@ -177,50 +177,50 @@ def converted(name: str, array: np.ndarray, first: int = 0) -> np.ndarray:
 # -- counted -------------------------------------------------------------------------------
 
 
-# rows that are counted one by one, and looked at together where there are more
+# rows up to which each is counted individually; also the rows per piece beyond that
 MAX_COUNTED_ROWS = 2**24
-HASH_SEED = 0x5EED  # of the keys that are added up
+HASH_SEED = 0x5EED  # the seed of the keys that are summed
 
 
 class Counted:
-    """How often each row counts."""
+    """The number of times that each row counts."""
 
     def __init__(self, num_data: int) -> None:
         self.total = np.zeros(num_data)
 
     def add(self, numbers: Int[np.ndarray, " m"], weight: Float[np.ndarray, " m"]) -> None:
-        """Some rows of a pass."""
+        """Add some rows of a pass."""
         self.total += np.bincount(numbers, weight, minlength=len(self.total))
 
     def check(self) -> None:
-        """DataError unless each did once."""
+        """Raise DataError unless each row counts once."""
         wrong = np.flatnonzero(np.abs(self.total - 1) > 1e-4)
         if wrong.size:
             raise DataError(
-                f"row {wrong[0]} counts {self.total[wrong[0]]:.6g} times in a pass over all blocks, not once; is "
-                f"num_data, {len(self.total)}, what fetch goes through?"
+                f"row {wrong[0]} counts {self.total[wrong[0]]:.6g} times in a pass over all blocks, not once; check "
+                f"that num_data, {len(self.total)}, is the number of rows that fetch visits."
             )
 
 
 class Summed:
-    """Whether each row counts once, of more rows than are counted one by one.
+    """A check that each row counts once, for more rows than are counted individually.
 
-    The keys of the rows that came are added up modulo 2^64, and those of all rows: the sums of two
-    different collections agree once in 2^64. Rows in every batch, a part in each, are counted.
+    It compares the sum modulo 2^64 of the keys of the rows that came with that of all rows: the sums of two
+    different collections agree with probability 2^-64. Rows with a part in every batch are counted.
     """
 
     def __init__(self, num_data: int) -> None:
         self.num_data, self.sum, self.parts = num_data, 0, dict[int, float]()
 
     def add(self, numbers: Int[np.ndarray, " m"], weight: Float[np.ndarray, " m"]) -> None:
-        """Some rows of a pass."""
+        """Add some rows of a pass."""
         self.sum += _sum(numbers[weight == 1])
         for k in np.flatnonzero((weight != 1) & (weight != 0)).tolist():
             row = int(numbers[k])
             self.parts[row] = self.parts.get(row, 0.0) + float(weight[k])
 
     def check(self) -> None:
-        """DataError unless each did once."""
+        """Raise DataError unless each row counts once."""
         whole = 0
         for first in range(0, self.num_data, MAX_COUNTED_ROWS):
             rows = np.arange(first, min(first + MAX_COUNTED_ROWS, self.num_data))
@@ -228,13 +228,13 @@ class Summed:
         held = np.array([row for row, part in self.parts.items() if abs(part - 1) < 1e-3], np.int64)
         if len(held) < len(self.parts) or (self.sum + _sum(held) - whole) % 2**64:
             raise DataError(
-                f"not every row counts once in a pass over all blocks; is num_data, {self.num_data}, what fetch "
-                "goes through?"
+                f"not every row counts once in a pass over all blocks; check that num_data, {self.num_data}, is the "
+                "number of rows that fetch visits."
             )
 
 
 def _sum(numbers: Int[np.ndarray, " m"]) -> int:
-    """Of the keys of rows, modulo 2^64."""
+    """Return the sum of the keys of rows, modulo 2^64."""
     return int(keys(numbers, HASH_SEED).sum(dtype=np.uint64))
 
 
@@ -246,37 +246,38 @@ SOURCE_MEMBERS = (
     "ahead", "original_rows", "rows_called", "num_blocks", "block_size", "uses_blocks", "is_independent", "period",
     "entry_shape", "row_width",
 )  # fmt: skip
-SOURCE_ONLY_MEMBERS = ("num_data", "chunk", "fetch", "with_batches")  # what arrays have not
-CHECKED_NUMBERS = 2**21  # of the rows that are looked at together
-HASH_PROBE_ROWS = 16  # rows that vouch for a hash
-MIN_CHECKED_ENTRIES = 64  # entries of an order, or two steps' where those are more
-MAX_CHECKED_ENTRIES = 2**20  # blocks, and rows of a batch, whose order is looked at
+SOURCE_ONLY_MEMBERS = ("num_data", "chunk", "fetch", "with_batches")  # arrays do not have these
+CHECKED_NUMBERS = 2**21  # values in the rows that are examined together
+HASH_PROBE_ROWS = 16  # rows that the fingerprint includes
+MIN_CHECKED_ENTRIES = 64  # entries of an order, or those of two steps if there are more
+MAX_CHECKED_ENTRIES = 2**20  # blocks, and rows of a batch, whose order is checked
 
 
 def as_source(data: PyTree, seed: int, mesh: Any = None) -> Source:
-    """The rows of `data=` in one batch: a Source as it is, arrays shuffled by `seed`; over a mesh.
+    """Return the rows of `data=` in one batch, on a mesh if there is one.
 
-    Raises UsageError and DataError, in a sentence, for what is neither.
+    A Source is used unchanged, and arrays are shuffled by `seed`. Raises UsageError and DataError for
+    anything else.
     """
     if mesh is not None:
         return _over(mesh, data, seed)
     if not is_source(data):
         return InMemory.of(check_data(data), seed)
-    if isinstance(data, OnDisk):  # looked at, row by row, when it was written
+    if isinstance(data, OnDisk):  # every row was checked when it was written
         return data.with_batches(data.num_data, "reshuffle").warmed()
     check_contract(data)
     return data.with_batches(data.num_data, "reshuffle")
 
 
 def _over(mesh: Any, data: PyTree, seed: int) -> Source:
-    """The rows over the mesh's axis "data"; those of a source of the user's own are where it has them."""
+    """Return the rows over the mesh's axis "data"; a user-supplied source keeps its placement."""
     own = is_source(data) and not isinstance(data, OnDisk)
     laid = not is_source(data) and lies_on(data, mesh)
-    with together():  # what one process's rows may not be, before the others wait for them
+    with together():  # an error in one process's rows is raised before the others wait
         if own and mesh.shape[DATA] > 1:
             raise UsageError(
-                f"data, a {type(data).__name__}, is a source of your own, whose rows are not laid over a mesh; give arrays "
-                "or sgld.open, or a mesh with 1 device on its axis 'data'."
+                f"data, a {type(data).__name__}, is a user-supplied source, whose rows cannot be sharded over a mesh; give "
+                "arrays or sgld.open, or a mesh with 1 device on its axis 'data'."
             )
         if own:
             check_contract(data)
@@ -292,19 +293,19 @@ def _over(mesh: Any, data: PyTree, seed: int) -> Source:
 
 
 def is_source(data: Any) -> bool:
-    """Whether `data=` is meant as a Source, not as arrays."""
+    """Return whether `data=` is meant as a Source, not as arrays."""
     return any(hasattr(type(data), name) or hasattr(data, name) for name in SOURCE_ONLY_MEMBERS)
 
 
 def fingerprint(source: Source) -> str:
-    """SHA-256 of what the source says its hash is, of its length and of a few of its rows."""
+    """Return the SHA-256 of a source's hash, its length and a few of its rows."""
     at = np.unique(np.linspace(0, source.num_data - 1, HASH_PROBE_ROWS).round().astype(np.int32))
     words = f"{source.hash()} {source.num_data} {digest(source.take(sent(at)))}"
     return hashlib.sha256(words.encode()).hexdigest()
 
 
 def check_contract(source: Any) -> None:
-    """UsageError for a source that cannot be run on, DataError for rows that cannot be."""
+    """Raise UsageError for a source that breaks the contract, DataError for invalid rows."""
     name = type(source).__name__
     _members(source, name)
     try:
@@ -312,7 +313,7 @@ def check_contract(source: Any) -> None:
         _hashes(source)
         _rows(source)
         N = source.num_data
-        # 1 but of very many rows, whose order is not made here
+        # 1, except for very many rows, whose full order is not computed here
         least = -(-N // MAX_CHECKED_ENTRIES)
         for order in ORDERS:
             for size in {least, min(least + 1, N), min(N, MAX_CHECKED_ENTRIES)}:
@@ -326,7 +327,7 @@ def check_contract(source: Any) -> None:
 
 
 def in_batches(source: Any, size: int, order: str) -> Any:
-    """The same rows in other batches. Raises UsageError where they are not."""
+    """Return the same rows in other batches; raise UsageError if `with_batches` fails to do so."""
     with of_the_user("with_batches", compiled=False):
         made = source.with_batches(size, order)
     names = ("num_data", "batch_size", "order")
@@ -334,7 +335,7 @@ def in_batches(source: Any, size: int, order: str) -> Any:
     if found != wanted:
         said = ", ".join(f"{name} {value!r}" for name, value in zip(names, found, strict=True))
         raise UsageError(
-            f"with_batches({size}, {order!r}) gives a {type(made).__name__} of {said}; it must give the same "
+            f"with_batches({size}, {order!r}) returns a {type(made).__name__} with {said}; it must return the same "
             "rows in those batches."
         )
     return made
@@ -348,13 +349,13 @@ def _members(source: Any, name: str) -> None:
     lacks = [m for m in SOURCE_MEMBERS if not (hasattr(type(source), m) or hasattr(source, m))]
     if lacks:
         raise UsageError(
-            f"data, a {name}, lacks {', '.join(lacks)} of a Source; inherit sgld.data.source.Source, which makes "
+            f"data, a {name}, lacks {', '.join(lacks)} of a Source; inherit sgld.data.source.Source, which defines "
             "all but num_data, batch_size, order, take and hash, or give arrays."
         )
 
 
 def _compiled(source: Any) -> None:
-    """It passes into compiled code, and its sizes are known there."""
+    """Check that the source passes into compiled code, with static sizes."""
     seen: list[tuple[Any, ...]] = []
 
     def look(inside: Any) -> None:
@@ -363,9 +364,9 @@ def _compiled(source: Any) -> None:
     check_compiled("it", source)
     try:
         jax.jit(look)(source)
-    except Exception as error:  # what a property of theirs raises, too
+    except Exception as error:  # a property of the source may raise any type
         raise UsageError(
-            f"its sizes cannot be had inside compiled code: they must be static ({first_line(error)})."
+            f"its sizes are not available inside compiled code: they must be static ({first_line(error)})."
         ) from error
     num_data, batch_size, order = seen[0]
     for what, value in (("num_data", num_data), ("batch_size", batch_size)):
@@ -375,12 +376,12 @@ def _compiled(source: Any) -> None:
 
 
 def _hashes(source: Source) -> None:
-    """It says the same whenever it is asked."""
+    """Check that the hash is the same at every call."""
     other = in_batches(source, 1, "replacement")
     with of_the_user("hash", compiled=False):
         first, again = source.hash(), other.hash()
     if not isinstance(first, str) or not first:
-        raise UsageError(f"hash() must give a word. Got {first!r}.")
+        raise UsageError(f"hash() must return a non-empty string. Got {first!r}.")
     if first != again:
         raise UsageError(
             f"hash() is {first!r}, and {again!r} in other batches; it must depend on the rows alone."
@@ -388,7 +389,7 @@ def _hashes(source: Source) -> None:
 
 
 def _rows(source: Source) -> None:
-    """`take` gives rows, one and several, inside compiled code."""
+    """Check that `take` returns rows, one and several, inside compiled code."""
     with of_the_user("take", compiled=False):
         one, two = (
             jax.eval_shape(type(source).take, source, jnp.zeros(shape, jnp.int32))
@@ -397,12 +398,13 @@ def _rows(source: Source) -> None:
     shapes = [[leaf.shape for leaf in jax.tree.leaves(rows)] for rows in (one, two)]
     if not shapes[0] or shapes[1] != [(2, *shape) for shape in shapes[0]]:
         raise UsageError(
-            f"take must give rows, leaves [...] for one number and [2, ...] for two. Got shapes {shapes[0]} and {shapes[1]}."
+            f"take must return rows, leaves [...] for one number and [2, ...] for two. Got shapes {shapes[0]} and "
+            f"{shapes[1]}."
         )
 
 
 def _batches(source: Source) -> None:
-    """Entries and batches have the shapes that a run hands on."""
+    """Check that entries and batches have the shapes that a run uses."""
     where = f"with order {source.order!r} and batches of {source.batch_size}"
     try:
         entry = _entries(source)[0]
@@ -411,7 +413,7 @@ def _batches(source: Source) -> None:
     with of_the_user("fetch", compiled=False):
         inside = jax.eval_shape(type(source).fetch, source, jnp.asarray(entry))
     if not isinstance(inside, Batch):
-        raise UsageError(f"fetch must give a Batch. Got {type(inside).__name__}.")
+        raise UsageError(f"fetch must return a Batch. Got {type(inside).__name__}.")
     count = inside.numbers.shape[0] if inside.numbers.ndim == 1 else None
     if count is None or not jnp.issubdtype(inside.numbers.dtype, jnp.integer):
         raise UsageError(f"{where}, a batch's numbers must be whole numbers of shape [m].")
@@ -420,12 +422,12 @@ def _batches(source: Source) -> None:
         shapes.add(inside.weight.shape)
     if shapes != {(count,)}:
         raise UsageError(
-            f"{where}, a batch has {count} numbers, where its rows and weights have leading axes {sorted(shapes)}."
+            f"{where}, a batch has {count} numbers, but its rows and weights have leading axes {sorted(shapes)}."
         )
 
 
 def _entries(source: Source) -> Int[np.ndarray, "n ..."]:
-    """The first of the order: there are such, they can be made again, and are not always the same."""
+    """Return the first entries; check that they are valid, reproducible and not constant."""
     steps = max(2, MIN_CHECKED_ENTRIES // math.prod(source.entry_shape))
     shape = (steps, *source.entry_shape)
     with of_the_user("chunk", compiled=False):
@@ -433,35 +435,35 @@ def _entries(source: Source) -> Int[np.ndarray, "n ..."]:
         again = np.asarray(source.chunk((0, 0), 1, steps - 1))
     if found.shape != shape or found.dtype != np.int32:
         raise UsageError(
-            f"chunk gave {found.dtype} of shape {found.shape} for {steps} steps, where int32 of shape {shape} is needed."
+            f"chunk returned {found.dtype} of shape {found.shape} for {steps} steps; it must return int32 of shape {shape}."
         )
     what, count = ("block", source.num_blocks) if source.uses_blocks else ("row", source.num_data)
     wrong = found[(found < 0) | (found >= count)]
     if wrong.size:
-        raise UsageError(f"chunk gave {what} {wrong[0]}; they go from 0 to {count - 1}.")
+        raise UsageError(f"chunk returned {what} {wrong[0]}; they go from 0 to {count - 1}.")
     if not np.array_equal(found[1:], again):
-        raise UsageError(f"the stretch [1, {steps}) of chunk differs when it is made alone.")
+        raise UsageError(f"steps [1, {steps}) of chunk differ when they are computed alone.")
     if not source.is_independent:
         if len(np.unique(found[:count])) < min(steps, count):
             raise UsageError("chunk does not visit every block exactly once in a pass.")
     elif count > 1 and len(np.unique(found < count / 2)) == 1:
-        raise UsageError(f"in {steps} steps chunk visits one half of the {what}s alone.")
+        raise UsageError(f"in {steps} steps chunk visits only one half of the {what}s.")
     return found
 
 
 class _Seen(NamedTuple):
-    """Of JAX's arrays inside compiled code, of NumPy's outside."""
+    """Batches that were examined: arrays of JAX inside compiled code, of NumPy outside."""
 
     numbers: Any  # int [K, m]
     weight: Any  # [K, m]
     scale: Any  # [K]
     finite: Any  # bool [K, m]
     same: Any  # bool [K, m]: as `take` gives them
-    placed: Any  # bool [K, m]: where `start` says
+    placed: Any  # bool [K, m]: at the position that `start` implies
 
 
 def _whole_pass(source: Source) -> None:
-    """Every row once in a pass over the blocks, finite, and the one that `take` gives."""
+    """Check that a pass over the blocks has every row once, finite, and equal to `take`."""
     few = source.num_data <= MAX_COUNTED_ROWS
     together = source.num_blocks if few else max(1, MAX_COUNTED_ROWS // source.block_size)
     counted = Counted(source.num_data) if few else Summed(source.num_data)
@@ -470,10 +472,10 @@ def _whole_pass(source: Source) -> None:
         count = min(together, source.num_blocks - first)
         looked = jax.jit(checkify.checkify(look, errors=checkify.index_checks))
         fault, seen = looked(source, np.arange(first, first + count, dtype=np.int32))
-        told = fault.get()
-        if told is not None:
+        message = fault.get()
+        if message is not None:
             raise DataError(
-                f"num_data says {source.num_data} rows, and there are fewer: {told.splitlines()[0].rstrip('. ')}."
+                f"num_data is {source.num_data}, but there are fewer rows: {message.splitlines()[0].rstrip('. ')}."
             )
         seen = _Seen(*(np.asarray(part) for part in seen))
         _numbered(source, seen)
@@ -498,12 +500,12 @@ def _numbered(source: Source, seen: _Seen) -> None:
 
 
 def wrong_row(seen: _Seen) -> str | None:
-    """What is wrong with a row that counts, if any is."""
+    """Return what is wrong with a row of positive weight, or None."""
     counts = np.asarray(seen.weight) > 0
     faults = (
         (seen.finite, "holds NaN or infinity"),
-        (seen.same, "is one row of fetch and another of take"),
-        (seen.placed, "is not where its batch's start says"),
+        (seen.same, "differs between fetch and take"),
+        (seen.placed, "is not at the position that its batch's start implies"),
     )
     for good, what in faults:
         if not np.all(good | ~counts):
@@ -512,7 +514,7 @@ def wrong_row(seen: _Seen) -> str | None:
 
 
 def look(source: Source, entries: Int[Array, "n ..."]) -> _Seen:
-    """The batches of some entries, inside compiled code."""
+    """Examine the batches of some entries, inside compiled code."""
 
     def one(x: Any) -> _Seen:
         batch = source.fetch(x)

@@ -93,7 +93,7 @@ class Rows:
 @pytest.mark.parametrize("data", [Rows(), {"x": np.ones(10), "y": Rows()}])
 def test_a_data_set_is_not_asked_for_items_without_end(data):
     with pytest.raises(
-        DataError, match=r"is a Rows, which is no array; give arrays, or sgld\.open"
+        DataError, match=r"is a Rows, which is not an array; give arrays, or sgld\.open"
     ):
         check_data(data)
 

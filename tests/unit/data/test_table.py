@@ -48,7 +48,7 @@ def test_csv_type_widens_after_the_first_block(tmp_path, late, kind):
 
 
 CSV_MISTAKES = {
-    "ragged": ("x,y\n1,2\n3\n", "line 3 has 1 cells where the header has 2"),
+    "ragged": ("x,y\n1,2\n3\n", "line 3 has 1 cells, and the header has 2"),
     "duplicate": ("x,y,x\n1,2,3\n", "'x' twice (columns 1 and 3)"),
     "empty": ("", "0 bytes"),
     "blank": ("\n", "cannot be read as csv"),
@@ -107,12 +107,10 @@ def test_a_packed_table_of_many_blocks_widens_its_types(tmp_path):
 
 def test_a_line_is_counted_as_an_editor_counts_it(tmp_path):
     path = write(tmp_path, "a.csv", "sep=;\nx;y\n1;2\n3\n")
-    with pytest.raises(DataError, match="line 4 has 1 cells where the header has 2"):
+    with pytest.raises(DataError, match="line 4 has 1 cells, and the header has 2"):
         read_table(path)
     path = write(tmp_path, "r.csv", "x,y\n1,5,6\n2,7,8\n")
-    with pytest.raises(
-        DataError, match=r"line 2 has 3 cells .*without a name for the rows' numbers"
-    ):
+    with pytest.raises(DataError, match=r"line 2 has 3 cells .*lack a name for the row numbers"):
         read_table(path)
 
 
@@ -145,7 +143,7 @@ def test_files_that_are_not_what_they_are_named(tmp_path):
     pa.parquet.write_table(TABLE, tmp_path / "whole.parquet")
     whole = (tmp_path / "whole.parquet").read_bytes()
     for text, message in [
-        ("x,y\n1,2\n", "does not start as a Parquet file"),
+        ("x,y\n1,2\n", "does not start as one"),
         (whole[: len(whole) // 2], "truncated Parquet"),
         (whole[:4] + b"\0" * 50 + whole[-4:], "cannot be read as parquet"),
     ]:

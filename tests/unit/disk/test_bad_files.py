@@ -107,7 +107,7 @@ def test_csv_rows_that_are_ragged_and_types_that_do_not_last(opened, tmp_path, m
     path = tmp_path / "t.csv"
     lines = [f"{i},{i}" for i in range(500)]
     path.write_text("a,b\n" + "\n".join(lines) + "\n1,2,3\n")
-    with pytest.raises(DataError, match="line 502 has 3 cells where the header has 2"):
+    with pytest.raises(DataError, match="line 502 has 3 cells, and the header has 2"):
         opened(path)
     lines[400] = "400.5,x"  # far behind the first block: a becomes floating point, b text
     path.write_text("a,b\n" + "\n".join(lines) + "\n")
@@ -176,9 +176,9 @@ def test_a_bad_number_far_inside_is_named_by_its_row(opened, tmp_path, monkeypat
     [
         (5, {}, "Got int"),
         ({"x": 3}, {}, "Got dict"),
-        ({"x": X}, {}, "a dict of arrays is not opened"),
+        ({"x": X}, {}, "a dict of arrays cannot be opened"),
         (["x.npy", "y.npy"], {}, r"x\.npy is an array; give \.npy files in a tuple or dict"),
-        (X, {"columns": "a"}, "items are taken as they are"),
+        (X, {"columns": "a"}, "items are used unchanged"),
         (X, {"missing": "keep"}, "missing must be one of error, drop"),
         (X, {"seed": -1.5}, "seed"),
         (X, {"sep": 3}, "sep and decimal must be text. Got 3"),
@@ -192,7 +192,7 @@ def test_arguments_that_cannot_be_meant(opened, data, given, message):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ((X, X[:, 0]), r"a tuple of arrays is not opened: .* sgld\.sample\(posterior, \(x, y\)"),
+        ((X, X[:, 0]), r"a tuple of arrays cannot be opened: .* sgld\.sample\(posterior, \(x, y\)"),
         (pa.table({"x": [1.0]}), "a Table is in memory already"),
         (pa.table({"x": [1.0]}).to_pandas(), "a DataFrame is in memory already"),
     ],
@@ -218,7 +218,7 @@ def test_items_may_have_columns_of_their_own(opened):
 def test_numbers_that_a_parquet_file_holds_as_text_are_not_of_its_spelling(opened, tmp_path):
     pq.write_table(pa.table({"x": ["1,5", "2,5"], "y": [1.0, 2.0]}), tmp_path / "x.parquet")
     with pytest.raises(
-        DataError, match=r"a decimal comma.*; make numbers of them in a query, or name the other"
+        DataError, match=r"a decimal comma.*; convert them to numbers in a query, or"
     ):
         opened(tmp_path / "x.parquet")
 
@@ -242,7 +242,7 @@ def test_text_is_read_as_it_is_written(opened, tmp_path, ending):
     path.write_bytes(path.read_bytes().replace(b";", b"#"))
     if ending == "csv":
         assert opened(path, sep="#", decimal=",").columns["x"].mean == 2.0
-    with pytest.raises(UsageError, match="sep and decimal are of files of text"):
+    with pytest.raises(UsageError, match="sep and decimal are only for text files"):
         opened((X,), decimal=",")
 
 
@@ -258,7 +258,7 @@ def test_a_gzip_file_that_was_cut_short(opened, tmp_path):
 
 def test_a_pattern_of_names_is_answered_with_what_to_write(opened, folder, tmp_path):
     with pytest.raises(
-        DataError, match=r"a pattern is not filled in: name the folder .* or a query"
+        DataError, match=r"patterns are not expanded; give the folder .* or a query"
     ):
         opened(folder / "*.parquet")
 
@@ -285,7 +285,7 @@ def test_items_that_are_not_alike(opened):
 
     items = Items([{"x": 1.0}, {"x": 2.0}, {"y": 1.0}])
     with pytest.raises(
-        DataError, match="item 2 of a Items has the leaves y, where item 0 has x; all"
+        DataError, match="item 2 of a Items has the leaves y, and item 0 has x; all"
     ):
         opened(items)
     with pytest.raises(DataError, match=r"'x' of item 1 of a Items has shape \(2,\)"):
@@ -507,13 +507,13 @@ def test_two_conversions_of_one_file_at_once(opened, tmp_path, monkeypatch):
 
 def test_a_cache_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="could not be made for the cache of shuffled rows"):
+    with pytest.raises(DataError, match="could not be created for the cache"):
         sgld.open(X, cache=tmp_path / "file" / "cache", progress=False)
 
 
 def test_more_rows_than_can_be_numbered(opened, monkeypatch):
     monkeypatch.setattr(converting, "MAX_INT32_ROWS", 2999)
-    with pytest.raises(DataError, match="has 3,000 rows, and at most 2,999 can be numbered"):
+    with pytest.raises(DataError, match="has 3,000 rows, and at most 2,999 are supported"):
         opened(X)
 
 

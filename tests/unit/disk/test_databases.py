@@ -126,7 +126,7 @@ def test_a_table_must_be_named_where_there_are_several(opened, sqlite):
     with pytest.raises(DataError, match=r"no table 'visit'.* Did you mean 'visits'?"):
         opened(sqlite, table="visit")
     assert opened(sqlite, table="other").num_data == 1
-    with pytest.raises(UsageError, match="table is of a database file"):
+    with pytest.raises(UsageError, match="table must be left out"):
         opened("select 1", table="x")
     with pytest.raises(UsageError, match="are of database files"):
         opened(X, table="x")
@@ -134,7 +134,7 @@ def test_a_table_must_be_named_where_there_are_several(opened, sqlite):
 
 def test_what_is_no_database_is_refused(opened, tmp_path):
     (tmp_path / "x.duckdb").write_bytes(b"nothing of the kind")
-    with pytest.raises(DataError, match="no database of DuckDB or SQLite"):
+    with pytest.raises(DataError, match="not a DuckDB or SQLite database"):
         opened("select 1", database=tmp_path / "x.duckdb")
     with pytest.raises(DataError, match=r"has the extension '\.duckdb'"):
         opened(tmp_path / "x.duckdb")

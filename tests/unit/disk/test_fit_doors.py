@@ -67,7 +67,7 @@ def test_a_folder_of_parquet(folder, expected, tmp_path):
     assert fit.predict(folder).num_rows == N
     unfinished(tmp_path / "run")
     pq.write_table(TABLE.slice(0, 50), folder / "3.parquet")
-    with pytest.raises(RunError, match="parts has changed since the run was begun"):
+    with pytest.raises(RunError, match="parts has changed since the run"):
         sgld.resume(tmp_path / "run", progress=False)
 
 
@@ -78,7 +78,7 @@ def test_a_table_of_a_database(sqlite, expected, tmp_path):
     sgld.resume(tmp_path / "run", progress=False)
     unfinished(tmp_path / "run")
     moved = sqlite.rename(sqlite.with_name("moved"))
-    with pytest.raises(RunError, match=r"data file .*rows.sqlite is missing; put it back"):
+    with pytest.raises(RunError, match=r"data file .*rows.sqlite is missing; restore it"):
         sgld.resume(tmp_path / "run", progress=False)
     moved.rename(sqlite)
     with sqlite3.connect(sqlite) as connection:
@@ -111,7 +111,7 @@ def test_duckdb_files_and_queries_on_files(folder, expected, tmp_path):
     np.testing.assert_array_equal(fit.draws.position["coefficients"], expected)
     unfinished(tmp_path / "run")
     with pytest.raises(
-        RunError, match="begun from a query that reads files, which is not asked again"
+        RunError, match="started from a query that reads files, and such a query is not repeated"
     ):
         sgld.resume(tmp_path / "run", progress=False)
 
@@ -122,15 +122,15 @@ def test_a_forged_run_reads_no_file_by_a_query(tmp_path):
     from sgld.regression.fit import model_of_run
 
     data = {"path": "select * from read_text('/etc/hostname')", "sha256": "0"}
-    with pytest.raises(RunError, match="not asked again"):
+    with pytest.raises(RunError, match="not repeated"):
         model_of_run({"data": data, "model": {}})
     assert json.dumps(data)
 
 
 def test_what_means_nothing_is_refused(sqlite, tmp_path):
-    with pytest.raises(UsageError, match="database is what a query is asked of"):
+    with pytest.raises(UsageError, match="database must be left out"):
         fitted(sqlite, database=sqlite)
-    with pytest.raises(UsageError, match="table is of a database file"):
+    with pytest.raises(UsageError, match="table must be left out"):
         fitted("select 1", table="x")
     with pytest.raises(UsageError, match="table and database are of database files"):
         fitted(TABLE, table="x")

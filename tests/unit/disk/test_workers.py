@@ -88,7 +88,7 @@ def test_a_run_is_that_of_one_process(rows, constrained):
 
 
 def test_what_workers_may_be_and_what_becomes_of_their_failures(rows):
-    with pytest.raises(UsageError, match=r"workers must be a client of Dask's, .* Got int"):
+    with pytest.raises(UsageError, match=r"workers must be a Dask client, .* Got int"):
         rows.over(3)
     problem = lambda workers: prepare(MODEL, rows.over(workers), np.zeros(3))  # noqa: E731
 

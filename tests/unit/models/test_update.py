@@ -120,11 +120,11 @@ def test_rows_that_say_something_else_are_searched_anew(folder):
     [
         (UsageError, "nothing to update with", {}),
         (UsageError, "rows from 0 to 3999. Got 4000", {"drop": [4000]}),
-        (UsageError, "no row twice", {"drop": [7, 7]}),
+        (UsageError, "not repeat a row", {"drop": [7, 7]}),
         (UsageError, r"whole numbers of rows. Got \['a'\]", {"drop": ["a"]}),
         (UsageError, r"whole numbers of rows. Got \[1.5\]", {"drop": [1.5]}),
         (DataError, "has no column 'z'", {"new": "lacks.parquet"}),
-        (DataError, "other kinds of cells", {"new": "words.parquet"}),
+        (DataError, "cells of other types", {"new": "words.parquet"}),
     ],
 )
 def test_what_does_not_fit_is_answered_and_writes_nothing(folder, error, sentence, asked):
