@@ -1,7 +1,7 @@
 """Bayesian learning at the cost of stochastic gradient descent, with a verdict on every run.
 
-The public surface. Names are imported when they are first used, so that `import sgld` and
-`sgld --help` are quick; the table says where each lives.
+This module is the public interface. Names are imported at their first use, so that `import sgld` and
+`sgld --help` are fast; the table below gives the module of each name.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ _MODULES = (
     "variational",
 )
 
-# not part of `import *`, which must not fail where an extra is missing
+# left out of `import *`, which must not fail if an extra is missing
 _EXTRAS = ("torch", "sklearn", "SGLDClassifier", "SGLDRegressor")
 
 __all__ = ["__version__", *(n for n in (*_WHERE, *_MODULES) if n not in _EXTRAS)]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,4 +1,4 @@
-"""`python -m sgld`."""
+"""The command line as `python -m sgld`."""
 
 from .interfaces.cli.app import main
 

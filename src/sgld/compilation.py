@@ -1,12 +1,12 @@
-"""Compiled functions kept on disk: a second run of a command compiles nothing that the first did.
+"""A cache of compiled functions on disk, which saves compilation in later runs.
 
-The command line does so by itself, in the user's cache folder; from Python it is one line, before
+The command line uses it by default, in the user's cache folder. From Python it is one line, before
 anything is compiled:
 
     import sgld.compilation; sgld.compilation.use_cache()
 
-The environment variable SGLD_COMPILATION_CACHE names another folder, or is `off`. Where JAX has a
-persistent cache of the user's own (JAX_COMPILATION_CACHE_DIR), that one is used, unchanged.
+The environment variable SGLD_COMPILATION_CACHE gives another folder, or is `off`. If JAX already has a
+persistent cache (JAX_COMPILATION_CACHE_DIR), that one is used, unchanged.
 """
 
 from __future__ import annotations
@@ -22,15 +22,25 @@ __all__ = ["use_cache", "user_folder"]
 
 CACHE_VARIABLE, JAX_CACHE_VARIABLE = "SGLD_COMPILATION_CACHE", "JAX_COMPILATION_CACHE_DIR"
 OFF_VALUES = ("off", "no", "false", "0")
-MAX_CACHE_BYTES = 256 * 2**20  # bytes; `sgld demo` leaves less than one of the 256 MiB
+MAX_CACHE_BYTES = 256 * 2**20  # bytes; `sgld demo` uses less than 1 MiB
 JAX_CACHE_SETTINGS = {
-    "jax_persistent_cache_min_compile_time_secs": 0,  # ours take .05 to 1 s each
+    "jax_persistent_cache_min_compile_time_secs": 0,  # ours take 0.05 to 1 s each
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
 
 
 def use_cache(folder: str | Path | None = None) -> Path | None:
-    """Keep what JAX compiles in a folder, and take from it what was compiled before.
+    """Store the functions that JAX compiles in a folder, and load those compiled before.
+
+    Call it before anything is compiled; JAX itself need not be imported yet. The least recently used files are
+    deleted if the folder holds more than 256 MiB.
+
+    Args:
+      folder: the folder (None: the folder in SGLD_COMPILATION_CACHE, or else `sgld` in the user's
+        cache folder: XDG_CACHE_HOME, ~/.cache, on macOS ~/Library/Caches, on Windows LOCALAPPDATA).
+
+    Returns: the folder in use, one for each kind of processor; None if the variable is `off`,
+    if JAX has a cache already, and if the folder is not writable.
 
     Before anything is compiled; JAX itself need not be imported yet. What was used longest ago is
     deleted where the folder holds more than 256 MiB.
@@ -54,7 +64,7 @@ def use_cache(folder: str | Path | None = None) -> Path | None:
     try:
         path = Path(folder or named or user_folder()).expanduser() / _machine()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # not to be made, or nobody's home
+    except (OSError, RuntimeError):  # cannot be created, or no home directory
         return None
     if not os.access(path, os.W_OK | os.X_OK):
         return None
@@ -71,7 +81,7 @@ def _has_one() -> bool:
 
 
 def _set(name: str, value: str | int) -> None:
-    """A setting of JAX's, whether it is imported or will be: importing it takes half a second."""
+    """Set a JAX option without importing JAX, which takes half a second."""
     if "jax" in sys.modules:
         sys.modules["jax"].config.update(name, value)
     else:
@@ -79,7 +89,7 @@ def _set(name: str, value: str | int) -> None:
 
 
 def user_folder() -> Path:
-    """The user's folder for what can be made again."""
+    """Return the user's folder for files that can be created again."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if given.is_absolute():
         return given / "sgld"
@@ -91,22 +101,22 @@ def user_folder() -> Path:
 
 
 def _machine() -> str:
-    """A folder's name for this kind of processor: a home may be shared by several.
+    """Return a folder name for this kind of processor, because several may share a home directory.
 
-    JAX's own keys hold the versions, and not what instructions a processor has.
+    JAX's own keys hold versions, but not the instruction sets of a processor.
     """
-    told = f"{platform.machine()} {platform.processor()}"
+    described = f"{platform.machine()} {platform.processor()}"
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        told += next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"compiled-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+        described += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"compiled-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
 
 
 def _shorten(path: Path, most: int) -> None:
-    """Delete what was used longest ago, until half of `most` is left, where there is more."""
+    """Delete the least recently used files until half of `most` is left, if there are more bytes."""
     found = []
     for entry in os.scandir(path):
-        with contextlib.suppress(OSError):  # another process may delete it meanwhile
+        with contextlib.suppress(OSError):  # another process may have deleted it
             about = entry.stat()
             found.append((max(about.st_atime, about.st_mtime), about.st_size, entry.path))
     size = sum(entry[1] for entry in found)

@@ -1,22 +1,15 @@
-"""The continuous side of SGLD: stochastic differential equations, their densities, root finding.
+"""Continuous-time processes: stochastic differential equations, their densities, and root finding.
 
 A drift f(x, t) and a diffusion sigma(x, t) define dX = f dt + sigma dW. The same two functions
-go into `euler_maruyama` (paths) and `fokker_planck` (the density of X at each time). The
+are used by `euler_maruyama` (paths) and `fokker_planck` (the density of X at each time). The
 Langevin equation that SGLD discretises (handout, eq. 3.5),
 
-    dX = grad log p(X) dt + sqrt(2 T) dW,     with stationary law proportional to p^(1/T),
+    dX = grad log p(X) dt + sqrt(2 T) dW,     with stationary density proportional to p^(1/T),
 
-is the case f = grad log p, sigma = sqrt(2 T); dX = -grad U dt + sigma dW has law exp(-2U/sigma^2).
+is the case f = grad log p, sigma = sqrt(2 T); dX = -grad U dt + sigma dW has density exp(-2U/sigma^2).
 
-Stochastic differential equations by Euler-Maruyama, and Brownian motion.
-
-Checks of arguments that the files of this folder share.
-
-The density of a one-dimensional diffusion: stationary residual and evolution.
-
-Finite Markov chains: stationary vector, evolution, paths.
-
-Root finding: Robbins & Monro with a noisy function, Newton with an exact one.
+The module also provides Brownian motion, finite Markov chains (stationary vector, evolution, paths), and
+root finding: Robbins & Monro with a noisy function, Newton with an exact one.
 """
 
 from __future__ import annotations
@@ -54,11 +47,11 @@ __all__ = [
 # -- checks --------------------------------------------------------------------------------
 
 
-Coefficient = Callable[[Array, Array], ArrayLike]  # of (x, t)
+Coefficient = Callable[[Array, Array], ArrayLike]  # a function of (x, t)
 
 
 def positive(**numbers: Any) -> None:
-    """UsageError unless every number is positive (and whole, where its name begins with num_)."""
+    """Raise UsageError unless every number is positive (and whole, if its name begins with num_)."""
     for name, value in numbers.items():
         if name.startswith("num_") and not isinstance(value, (int, np.integer)):
             raise UsageError(f"{name} must be a whole number. Got {value!r}.")
@@ -68,7 +61,7 @@ def positive(**numbers: Any) -> None:
 
 
 def floating(x: ArrayLike) -> Array:
-    """x as a floating-point array."""
+    """Return x as a floating-point array."""
     x = jnp.asarray(x)
     return x.astype(jnp.result_type(float, x))
 
@@ -95,11 +88,11 @@ def euler_maruyama(
     num_paths: int | None = None,
     start: float = 0.0,
 ) -> Path:
-    """Paths of dX = f(X, t) dt + sigma(X, t) dW (Ito) by the Euler-Maruyama scheme.
+    """Simulate paths of dX = f(X, t) dt + sigma(X, t) dW (Ito) by the Euler-Maruyama scheme.
 
         X_{k+1} = X_k + f(X_k, t_k) dt + sigma(X_k, t_k) dW_k,     dW_k ~ N(0, dt I)
 
-    (Maruyama 1955; Kloeden & Platen 1992, ch. 9.1.) Strong order 1/2, or 1 where sigma does not
+    (Maruyama 1955; Kloeden & Platen 1992, ch. 9.1.) Strong order 1/2, or 1 if sigma does not
     depend on x; weak order 1.
 
     Args:
@@ -115,7 +108,7 @@ def euler_maruyama(
       num_paths: independent paths along a leading axis (None: one path, without that axis).
       start: the time of x0.
 
-    Raises UsageError where `step` or `num_steps` is not positive, the shapes disagree, or not
+    Raises UsageError if `step` or `num_steps` is not positive, the shapes disagree, or not
     exactly one of `key` and `increments` is given.
 
     Example: the Ornstein-Uhlenbeck process, with variance 1 - exp(-2 t) from a fixed start.
@@ -156,7 +149,7 @@ def euler_maruyama(
 def brownian_motion(
     times: ArrayLike, *, key: Array, shape: tuple[int, ...] = (), num_paths: int | None = None
 ) -> Float[Array, "*shape"]:
-    """Standard Brownian motion at the given times: exact, for any spacing.
+    """Simulate standard Brownian motion at the given times: exact, for any spacing.
 
         W(0) = 0,     W(t) - W(s) ~ N(0, (t - s) I) independently,     Cov(W(s), W(t)) = min(s, t) I
 
@@ -178,10 +171,10 @@ def brownian_motion(
       >>> brownian_motion([0.0, 0.5, 2.0], key=jax.random.key(0), num_paths=10).shape
       (10, 3)
     """
-    instants = np.asarray(times, float)  # in double precision: neighbours' differences cancel
+    instants = np.asarray(times, float)  # in double precision, because differences cancel
     if instants.ndim != 1 or not np.all(np.diff(instants, prepend=0.0) >= 0):
         raise UsageError(
-            "times must be a vector in ascending order, none negative; sort them, and start at 0."
+            "times must be a vector in ascending order without negative numbers; sort them, and start at 0."
         )
     sd = jnp.asarray(np.sqrt(np.diff(instants, prepend=0.0)), float)
     lead = () if num_paths is None else (num_paths,)
@@ -191,21 +184,21 @@ def brownian_motion(
 
 
 def _noise_shape(drift: Any, diffusion: Any, x0: Array, start: float) -> tuple[int, ...]:
-    """The shape of one increment dW, from the shapes of the coefficients at the start."""
+    """Return the shape of one increment dW, from the shapes of the coefficients at the start."""
     t = jnp.asarray(start, x0.dtype)
     f, sigma = jax.eval_shape(
         lambda x: (jnp.asarray(drift(x, t)), jnp.asarray(diffusion(x, t))), x0
     )
     if x0.ndim > 1 or f.shape not in ((), x0.shape):
         raise UsageError(
-            f"drift must give the shape of a state, [d] or a scalar. Got {f.shape} for a state of "
-            f"shape {x0.shape}; give several paths by num_paths."
+            f"drift must return the shape of a state, [d] or a scalar. Got {f.shape} for a state of "
+            f"shape {x0.shape}; use num_paths for several paths."
         )
     if sigma.ndim == 2 and sigma.shape[:1] == x0.shape:
         return sigma.shape[1:]
     if sigma.shape not in ((), x0.shape):
         raise UsageError(
-            f"diffusion must give a scalar, a vector {x0.shape} or a matrix with a row per "
+            f"diffusion must return a scalar, a vector {x0.shape} or a matrix with a row per "
             f"coordinate. Got shape {sigma.shape}."
         )
     return x0.shape
@@ -217,7 +210,7 @@ def _noise_shape(drift: Any, diffusion: Any, x0: Array, start: float) -> tuple[i
 def fokker_planck_residual(
     drift: Coefficient, diffusion: Coefficient, density: Callable[[Array], Array], x: ArrayLike
 ) -> Float[Array, "*grid"]:
-    """What a density lacks to be stationary in one dimension: 0 everywhere where it is.
+    """Return the residual of a density's stationarity in one dimension: 0 for a stationary one.
 
         -(f p)'(x) + (1/2) (sigma^2 p)''(x)
 
@@ -225,11 +218,12 @@ def fokker_planck_residual(
     his 0 = -a p' + b^2 p''/2 holds only for constant coefficients).
 
     Args:
-      drift, diffusion: f and sigma of a scalar state and a time, as in `euler_maruyama`.
+      drift: f of a scalar state and a time, as in `euler_maruyama`.
+      diffusion: sigma, likewise.
       density: p, a differentiable function of a scalar; its normalisation only scales the result.
-      x: where to evaluate, any shape.
+      x: the points at which to evaluate, any shape.
 
-    Example: dX = -X dt + sqrt(2) dW leaves the standard normal alone.
+    Example: dX = -X dt + sqrt(2) dW preserves the standard normal.
       >>> import jax.numpy as jnp
       >>> from jax.scipy.stats import norm
       >>> from sgld.diffusion import fokker_planck_residual
@@ -260,24 +254,27 @@ def fokker_planck(
     num_steps: int,
     start: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The density of X(t) for dX = f dt + sigma dW in one dimension, from its density at `start`.
+    """Compute the density of X(t) for dX = f dt + sigma dW in one dimension, from that at `start`.
 
         dp/dt = -(f p)' + (1/2) (sigma^2 p)''
 
-    Finite volumes with no flux through the ends, so mass is conserved to rounding and never
-    negative; the flux between neighbours is exact for a constant f / sigma^2 (Chang & Cooper 1970;
-    Scharfetter & Gummel 1969), so the stationary law is resolved to second order in the spacing;
-    backward Euler in time, first order in `step`, stable for any.
+    The scheme uses finite volumes without flux through the ends, so mass is conserved to rounding and never
+    negative. The flux between neighbours is exact for a constant f / sigma^2 (Chang & Cooper 1970;
+    Scharfetter & Gummel 1969), so the stationary density is resolved to second order in the spacing.
+    Backward Euler in time is first order in `step`, and stable for any.
 
     Args:
-      drift, diffusion: f and sigma of a scalar state and a time, as in `euler_maruyama`.
+      drift: f of a scalar state and a time, as in `euler_maruyama`.
+      diffusion: sigma, likewise.
       grid: [n] cell centres, ascending and equally spaced, wide enough to hold the mass.
       density: p at `start` in each cell, [n].
-      step, num_steps, start: as in `euler_maruyama`.
+      step: dt, in units of time.
+      num_steps: the number of steps.
+      start: the time of `density`.
 
     Returns: times [num_steps + 1] and densities [num_steps + 1, n], in float64.
 
-    Raises UsageError where `step` or `num_steps` is not positive, `grid` is not ascending and
+    Raises UsageError if `step` or `num_steps` is not positive, `grid` is not ascending and
     equally spaced, shapes disagree, or a coefficient is not finite or sigma is 0 on the grid.
 
     Example: relaxation to the standard normal; mass stays 1.
@@ -294,7 +291,7 @@ def fokker_planck(
     x, p = np.asarray(grid, float), np.asarray(density, float)
     if x.ndim != 1 or x.size < 3 or x.shape != p.shape:
         raise UsageError(
-            "grid and density must be vectors of one length, at least 3. "
+            "grid and density must be vectors of the same length, at least 3. "
             f"Got {x.shape} and {p.shape}."
         )
     dx = (x[-1] - x[0]) / (x.size - 1)
@@ -341,19 +338,19 @@ def fokker_planck(
 
 
 def stationary_distribution(A: ArrayLike, *, periodic: bool = False) -> Float[np.ndarray, " n"]:
-    """The stationary distribution pi of a finite Markov chain, pi = A^T pi, summing to 1.
+    """Return the stationary distribution pi of a finite Markov chain: pi = A^T pi, with sum 1.
 
     A_ij is the probability of i -> j, so that A^T moves a distribution one step (Calvin's A^t x
-    needs the transpose). One recurrent class makes pi unique; an aperiodic one makes (A^T)^t x
-    converge to it; a periodic one has time averages that do. Solved by elimination without
-    subtractions (Grassmann, Taksar & Heyman 1985): every entry is accurate.
+    needs the transpose). A single recurrent class makes pi unique. If it is aperiodic, (A^T)^t x
+    converges to pi; if it is periodic, time averages do. The solution by elimination without
+    subtractions (Grassmann, Taksar & Heyman 1985) makes every entry accurate.
 
     Args:
       A: [n, n], rows summing to 1.
       periodic: also accept a periodic chain, whose time averages (only) converge to pi.
 
-    Raises UsageError where A is not a transition matrix, has several recurrent classes (no unique
-    pi), or is periodic though `periodic` is False.
+    Raises UsageError if A is not a transition matrix, has several recurrent classes (no unique
+    pi), or is periodic although `periodic` is False.
 
     Example:
       >>> from sgld.diffusion import stationary_distribution
@@ -380,7 +377,7 @@ def stationary_distribution(A: ArrayLike, *, periodic: bool = False) -> Float[np
             f"A is periodic with period {period}, so (A^T)^t x has no limit; pass periodic=True "
             "for the distribution that its time averages converge to."
         )
-    for k in range(len(P) - 1, 0, -1):  # censor state k: later ones are already gone
+    for k in range(len(P) - 1, 0, -1):  # censor state k; later states are already removed
         P[:k, k] /= P[k, :k].sum()
         P[:k, :k] += np.outer(P[:k, k], P[k, :k])
     weight = np.ones(len(P))
@@ -392,9 +389,9 @@ def stationary_distribution(A: ArrayLike, *, periodic: bool = False) -> Float[np
 
 
 def markov_evolve(A: ArrayLike, x: ArrayLike, t: int) -> Float[np.ndarray, "*batch n"]:
-    """The distribution (A^T)^t x of a chain t steps after x [n] (or a batch of them in rows).
+    """Return the distribution (A^T)^t x of a chain t steps after x [n] (or after each row of x).
 
-    Raises UsageError where A is not a transition matrix.
+    Raises UsageError if A is not a transition matrix.
 
     Example:
       >>> from sgld.diffusion import markov_evolve
@@ -407,9 +404,9 @@ def markov_evolve(A: ArrayLike, x: ArrayLike, t: int) -> Float[np.ndarray, "*bat
 def markov_path(
     A: ArrayLike, state: int, *, num_steps: int, key: Array
 ) -> Int[Array, " {num_steps}+1"]:
-    """A simulated path of states from `state`; its time averages are the chain's ergodic averages.
+    """Simulate a path of states from `state`; its time averages are ergodic averages of the chain.
 
-    Raises UsageError where A is not a transition matrix, or `num_steps` is not positive.
+    Raises UsageError if A is not a transition matrix, or `num_steps` is not positive.
 
     Example:
       >>> import jax
@@ -430,7 +427,7 @@ def markov_path(
 
 
 def _transition_matrix(A: ArrayLike) -> np.ndarray:
-    """A in float64 with rows summing to 1 exactly, or UsageError."""
+    """Return A in float64 with rows that sum to 1 exactly; raise UsageError otherwise."""
     A = np.array(A, float)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or not A.size:
         raise UsageError(f"A must be a square matrix of probabilities. Got shape {A.shape}.")
@@ -451,14 +448,14 @@ def _transition_matrix(A: ArrayLike) -> np.ndarray:
 
 
 class RootSearch(NamedTuple):
-    """A Robbins-Monro run and the slides' sufficient conditions: None where undecided.
+    """A Robbins-Monro run and the sufficient conditions of the slides: None if undecided.
 
     Attributes:
       root: the last iterate.
       iterates: x_0 ... x_{num_steps}, along a leading axis.
       observations: y_0 ... y_{num_steps - 1}.
       schedule: the conditions on the step sizes.
-      bounded: whether the y_n are uniformly bounded; finitely many cannot tell, so None.
+      bounded: whether the y_n are uniformly bounded; None, because a finite number cannot show it.
       nondecreasing: whether g never falls over the range visited (1001 points); needs g, scalar.
       positive_slope: whether g' at the last iterate is positive; needs g, scalar.
     """
@@ -488,11 +485,12 @@ def robbins_monro_root(
     Args:
       noisy_g: from a point and a random key to an observation of the point's shape.
       x0: the start, a scalar or [d].
-      schedule: h, a number or any `step -> h`; it multiplies y as it stands.
-      num_steps, key: the number of observations, and the JAX random key behind them.
-      g: the mean itself where it is known, only to decide the conditions that need it.
+      schedule: h, a number or any `step -> h`; it multiplies y directly.
+      num_steps: the number of observations.
+      key: the JAX random key of the observations.
+      g: the mean itself if it is known, only to decide the conditions that need it.
 
-    Raises UsageError where `num_steps` is not positive or `schedule` is negative or not finite.
+    Raises UsageError if `num_steps` is not positive or `schedule` is negative or not finite.
 
     Example: h_n = 1 / (n + 1) makes the iterate the mean of all observations.
       >>> import jax
@@ -534,7 +532,7 @@ class Newton(NamedTuple):
 
 
 def newton(g: Callable[[Array], ArrayLike], x0: ArrayLike, *, num_steps: int = 10) -> Newton:
-    """Solve g(x) = 0 by Newton's method with the Jacobian by automatic differentiation.
+    """Solve g(x) = 0 by Newton's method, with the Jacobian from automatic differentiation.
 
         x_{n+1} = x_n - g'(x_n)^-1 g(x_n)
 
@@ -545,8 +543,8 @@ def newton(g: Callable[[Array], ArrayLike], x0: ArrayLike, *, num_steps: int = 1
       x0: the start, a scalar or [d].
       num_steps: the number of steps; each doubles the correct digits.
 
-    Raises UsageError where `num_steps` is not positive, the shapes differ, or an iterate is not
-    finite (a singular Jacobian), naming the step.
+    Raises UsageError, with the step, if `num_steps` is not positive, the shapes differ, or an iterate is not
+    finite (a singular Jacobian).
 
     Example:
       >>> from sgld.diffusion import newton
@@ -565,7 +563,7 @@ def newton(g: Callable[[Array], ArrayLike], x0: ArrayLike, *, num_steps: int = 1
     def one_step(x: Array, _: None) -> tuple[Array, Array]:
         value, slope = function(x), jax.jacfwd(function)(x)
         move = jnp.linalg.solve(slope, value) if x.ndim else value / slope
-        x = x - jnp.where(jnp.all(value == 0), 0.0, move)  # at a root, stay: 0 / 0 may follow
+        x = x - jnp.where(jnp.all(value == 0), 0.0, move)  # a root stays: 0 / 0 may follow
         return x, x
 
     later = jax.lax.scan(one_step, x0, None, length=num_steps)[1]
@@ -574,7 +572,7 @@ def newton(g: Callable[[Array], ArrayLike], x0: ArrayLike, *, num_steps: int = 1
         finite = np.isfinite(np.asarray(iterates)).reshape(num_steps + 1, -1).all(axis=1)
         if not finite.all():
             raise UsageError(
-                f"newton left the finite numbers at step {int(np.argmin(finite))}: the Jacobian is "
+                f"newton reached a value that is not finite at step {int(np.argmin(finite))}: the Jacobian is "
                 "singular there; choose x0 closer to a root."
             )
     return Newton(iterates[-1], iterates)

@@ -1,4 +1,4 @@
-"""Typed errors: one sentence that names the thing, the value and the remedy."""
+"""Exceptions whose message is one sentence with the cause, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ __all__ = [
 ]
 
 
-MAX_SENTENCE_CHARS = 2000  # of a sentence; what it quotes may have millions
+MAX_SENTENCE_CHARS = 2000  # characters of a message; quoted text may have millions
 DISTRIBUTION = "sgld"
 REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?(?P<bounds>[^;]*)(?:;.*extra *== *['\"](?P<extra>[\w-]+))?"
 )
-MAX_QUOTED_CHARS = 200  # of what another package says
+MAX_QUOTED_CHARS = 200  # characters of a message of another package
 
 
 def plain(text: str) -> str:
-    """`text` without letters that a terminal would obey: what strangers named is only shown.
+    """Return `text` with control characters escaped, so that a terminal does not act on them.
 
     Example:
       >>> from sgld.errors import plain
@@ -48,11 +48,11 @@ def plain(text: str) -> str:
 
 
 class SGLDError(Exception):
-    """Base class of every error this package raises on purpose.
+    """Base class of every error that this package raises on purpose.
 
     Args:
-      args: one sentence. A longer one than 2000 letters is shortened in its middle, and letters that
-        a terminal would obey are shown as such.
+      *args: one sentence. A sentence longer than 2000 characters is shortened in its middle, and control
+        characters are escaped.
 
     Example:
       >>> import sgld
@@ -64,7 +64,7 @@ class SGLDError(Exception):
     """
 
     def __init__(self, *args: object) -> None:
-        """A sentence may quote files of strangers: it is shortened in its middle, and shows no more than letters."""
+        """Shorten and escape the message, which may quote untrusted files."""
         super().__init__(*(_sentence(arg) if isinstance(arg, str) else arg for arg in args))
 
 
@@ -76,7 +76,7 @@ def _sentence(text: str) -> str:
 
 
 class UsageError(SGLDError, ValueError):
-    """An argument is wrong: its name, what came, and what would be accepted. A ValueError too.
+    """An argument is wrong: its name, its value, and what is accepted. Also a ValueError.
 
     Example:
       >>> import sgld
@@ -87,7 +87,7 @@ class UsageError(SGLDError, ValueError):
 
 
 class DataError(SGLDError, ValueError):
-    """The data are wrong: where (row, column, leaf), what stands there, what to do. A ValueError too.
+    """The data are wrong: where (row, column, leaf), the value, and the remedy. Also a ValueError.
 
     Example:
       >>> import numpy as np, sgld
@@ -110,7 +110,7 @@ class RunError(SGLDError, RuntimeError):
 
 
 class MissingExtra(SGLDError, ImportError):
-    """An optional dependency is absent; the message holds the command that installs it. An ImportError too.
+    """An optional dependency is missing; the message has its install command. Also an ImportError.
 
     Example:
       >>> from sgld.errors import need
@@ -121,7 +121,7 @@ class MissingExtra(SGLDError, ImportError):
 
 
 class SGLDWarning(UserWarning):
-    """A run goes on, and is not what its user thinks: what was seen, and what to change.
+    """A run continues with a difference from the request: what was found, and what to change.
 
     Example:
       >>> import warnings, sgld
@@ -131,11 +131,11 @@ class SGLDWarning(UserWarning):
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
-    """A suffix " Did you mean 'x'?" for a misspelt name, or an empty string.
+    """Return " Did you mean 'x'?" for a misspelt name, or an empty string.
 
     Args:
-      name: what was given.
-      choices: what would have been right.
+      name: the given name.
+      choices: the valid names.
 
     Example:
       >>> from sgld.errors import did_you_mean
@@ -149,10 +149,10 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of another package says first, to stand in a sentence: no line breaks, no full stop.
+    """Return the first line of another package's error without a full stop, to quote it.
 
     Args:
-      error: whatever was raised; one that says nothing is named by its class.
+      error: any exception; one without a message is named by its class.
 
     Example:
       >>> from sgld.errors import first_line
@@ -164,11 +164,11 @@ def first_line(error: BaseException) -> str:
 
 
 def need(module: str, extra: str) -> ModuleType:
-    """Import `module`, or raise MissingExtra with the command that installs it, or what it needs itself.
+    """Import `module`, or raise MissingExtra with the command that installs what is missing.
 
     Args:
       module: its dotted name.
-      extra: of this package, that brings it.
+      extra: the extra of this package that installs it.
 
     Example:
       >>> from sgld.errors import need
@@ -178,7 +178,7 @@ def need(module: str, extra: str) -> ModuleType:
     check_requirements(extra)
     try:
         with warnings.catch_warnings():
-            # of tqdm, which NumPyro imports for a progress bar of its own: in every notebook without ipywidgets
+            # from tqdm, which NumPyro imports for its progress bar: in every notebook without ipywidgets
             warnings.filterwarnings("ignore", "IProgress not found")
             return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -203,13 +203,13 @@ def check_requirements(extra: str | None = None) -> None:
       >>> from sgld.errors import check_requirements
       >>> check_requirements()
     """
-    from importlib import metadata  # 50 ms: not for `import sgld`
+    from importlib import metadata  # imported late: it takes 50 ms
 
     for name, lowest in _requirements(extra):
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError as error:
-            if extra is not None:  # the import that follows says what is missing
+            if extra is not None:  # the import that follows raises the error
                 continue
             raise MissingExtra(
                 f"sgld needs {name}, which is not installed: pip install '{name}>={lowest}'"

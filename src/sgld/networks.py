@@ -1,7 +1,7 @@
-"""Bayesian neural networks: priors per layer, predictive probabilities, scores side by side.
+"""Bayesian neural networks: priors per layer, predictive probabilities, scores of models.
 
 A network's weights are a position like any other: a pytree of arrays (a dict, the parameters of a
-Flax linen module), or a module of Equinox or of Flax's nnx, given to `sgld.sample` as `init`.
+Flax linen module), or a module of Equinox or of Flax's nnx, passed to `sgld.sample` as `init`.
 """
 
 from .inference.network_scores import (

@@ -1,10 +1,10 @@
-"""The types of what public functions take: words, and the contracts of the parts that can be swapped.
+"""Types of public arguments: literals, and protocols of the parts that can be replaced.
 
     def pilot(sampler: sgld.typing.Sampler, order: sgld.typing.Order) -> sgld.Draws: ...
 
-Words are Literals, so that a type checker refuses `order="reshufle"` before anything runs. The
-parts are protocols: an object of one's own fits by what it does, without inheriting anything; how
-it must behave is certified by `sgld.testing`.
+Literals let a type checker refuse `order="reshufle"` before anything runs. The parts are protocols: a
+user-supplied object fits by its methods, without inheriting anything. `sgld.testing` certifies its
+behaviour.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Method = Literal["nuts", "hmc", "mala", "metropolis"]
 FamilyName = Literal[
     "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial",
     "gamma", "lognormal",
-    # their other names
+    # aliases
     "normal", "linear", "ols", "lm", "robust", "student", "t", "logistic", "logit", "binary", "multinomial", "multiclass",
     "softmax", "count", "negbin", "negbinomial", "nb", "log-normal",
 ]  # fmt: skip
@@ -54,10 +54,10 @@ Schedule = Callable[[Any], Any]
 
 @runtime_checkable
 class Sampler(Protocol):
-    """A deterministic step from state to state; `sgld.testing` has the contract in full.
+    """A deterministic step from state to state; `sgld.testing` documents the full contract.
 
-    One whose state holds more than a position needs, to be exchanged by `sgld.ReplicaExchange`,
-    `exchanged(state, position, change, step_size, preconditioner)`: the state at another position,
+    A sampler whose state holds more than a position needs one more method for `sgld.ReplicaExchange`:
+    `exchanged(state, position, change, step_size, preconditioner)`, the state at another position,
     where the gradient is larger by `change` [d].
 
     Example:
@@ -67,22 +67,22 @@ class Sampler(Protocol):
     """
 
     def init(self, position: Any, /) -> Any:
-        """The state at a flat `position` [d]: a pytree with `.position`."""
+        """Return the state at a flat `position` [d]: a pytree with `.position`."""
         ...
 
     def step(
         self, state: Any, grad: Any, step_size: Any, noise: Any, /, *, preconditioner: Any,
         temperature: Any,
     ) -> Any:  # fmt: skip
-        """The next state, which has the shapes and dtypes of the one before.
+        """Return the next state, with the shapes and dtypes of the previous one.
 
         Args:
-          state: of `init`, or of the step before.
+          state: the state from `init` or from the previous step.
           grad: the gradient [d] of the full-data log posterior, as a function of a position [d].
-          step_size: h, a scalar, of that log posterior.
-          noise: standard normals [d], or [num_noises, d] where the sampler says `num_noises`.
+          step_size: h, a scalar, the coefficient of that gradient.
+          noise: standard normals [d], or [num_noises, d] if the sampler has `num_noises`.
           preconditioner: D, with `drift`, `noise` and `pullback`.
-          temperature: T, a scalar; 0 for none of the noise.
+          temperature: T, a scalar; 0 turns the noise off.
         """
         ...
 
@@ -91,9 +91,9 @@ class Sampler(Protocol):
 class Estimator(Protocol):
     """An estimator of the gradient of the full-data log posterior.
 
-    One that learns along a chain has `remembers = True`, `start(problem, z)`, which gives the memory at
-    the chain's start z [d], and `after(problem, x, memory, z, step)`, which gives that after a step
-    that began at z. `sgld.samplers.gradients` has the contract, `sgld.testing.check_gradient` holds it.
+    An estimator with a memory along a chain has `remembers = True`, `start(problem, z)`, which returns the memory
+    at the chain's start z [d], and `after(problem, x, memory, z, step)`, which returns that after a step
+    that began at z. `sgld.samplers.gradients` documents the contract, `sgld.testing.check_gradient` tests it.
 
     Example:
       >>> import sgld
@@ -102,35 +102,35 @@ class Estimator(Protocol):
     """
 
     def prepare(self, problem: Any, center: Any, /) -> Any:
-        """The estimator with its numbers filled in, on the host, once.
+        """Return the estimator with its numbers filled in; called once, on the host.
 
         Args:
           problem: the target and its rows.
-          center: where the posterior was found to lie [d], or None.
+          center: the centre of the posterior [d], or None.
 
-        Raises: UsageError where it cannot serve this problem.
+        Raises: UsageError if it cannot be used for this problem.
         """
         ...
 
     def at(self, problem: Any, x: Any, memory: Any, /) -> Any:
-        """The estimate on entry x of the data order: position [d] -> gradient [d].
+        """Return the estimate for entry x of the data order: position [d] -> gradient [d].
 
         Args:
           problem: the target and its rows.
-          x: an entry of the data order, which `problem.source.fetch` turns into rows.
-          memory: of this chain, or None.
+          x: an entry of the data order, which `problem.source.fetch` converts to rows.
+          memory: the memory of this chain, or None.
         """
         ...
 
 
 @runtime_checkable
 class Preconditioner(Protocol):
-    """A matrix D, constant or learnt in the burn-in.
+    """A matrix D, constant or adapted during burn-in.
 
-    A matrix has `drift(g)` = D g, `noise(xi)` = D^{1/2} xi and `pullback(g)` = (D^{1/2})^T g. One
-    that learns has `adapts = True`, `start(z)`, the memory at a chain's start z [d], `after(memory, g)` with
-    g [d] the gradient of the mean log density, and `at(memory)`, the matrix. `sgld.samplers.preconditioners` has
-    the contract, `sgld.testing.check_preconditioner` holds it.
+    A matrix has `drift(g)` = D g, `noise(xi)` = D^{1/2} xi and `pullback(g)` = (D^{1/2})^T g. An adaptive one
+    has `adapts = True`, `start(z)`, the memory at a chain's start z [d], `after(memory, g)` with
+    g [d] the gradient of the mean log density, and `at(memory)`, the matrix. `sgld.samplers.preconditioners`
+    documents the contract, `sgld.testing.check_preconditioner` tests it.
 
     Example:
       >>> import sgld
@@ -139,9 +139,12 @@ class Preconditioner(Protocol):
     """
 
     def prepare(self, layout: Any, /) -> Any:
-        """The preconditioner, checked against the `layout` of the position: its names, shapes and d.
+        """Return the preconditioner, checked against the position's `layout` (names, shapes, d).
 
-        Raises: UsageError where it has other shapes, or is not positive definite.
+        Args:
+          layout: the layout of the position.
+
+        Raises: UsageError if its shapes differ, or it is not positive definite.
         """
         ...
 
@@ -159,10 +162,10 @@ class Optimizer(Protocol):
 
     @property
     def init(self) -> Callable[[Any], Any]:
-        """The state at the parameters."""
+        """The function that returns the state at the parameters."""
         ...
 
     @property
     def update(self) -> Callable[..., tuple[Any, Any]]:
-        """(updates, state) from gradients, state and parameters."""
+        """The function from gradients, state and parameters to (updates, state)."""
         ...

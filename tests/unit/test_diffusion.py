@@ -447,13 +447,13 @@ def test_conditions_of_the_slides():
             lambda: euler_maruyama(
                 pull, lambda x, t: jnp.ones(3), jnp.zeros(2), step=0.1, num_steps=1, key=new_key()
             ),
-            "diffusion must give a scalar, a vector (2,)",
+            "diffusion must return a scalar, a vector (2,)",
         ),
         (
             lambda: euler_maruyama(
                 pull, root_two, jnp.zeros((4, 2)), step=0.1, num_steps=1, key=new_key()
             ),
-            "give several paths by num_paths",
+            "use num_paths for several paths",
         ),
         (lambda: brownian_motion([0.5, 0.2], key=new_key()), "ascending order"),
         (lambda: brownian_motion([-0.5, 0.2], key=new_key()), "none negative"),

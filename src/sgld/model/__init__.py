@@ -1,1 +1,1 @@
-"""The question a run answers: a density over flat free vectors, its rows, and where to start."""
+"""Posterior models: a density over flat free vectors, its rows, and a start."""

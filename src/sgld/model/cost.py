@@ -1,11 +1,11 @@
-"""What a gradient of the log posterior costs, counted in its jaxpr: no clock is read.
+"""The cost of a gradient of the log posterior, counted in its jaxpr without any timing.
 
     seconds of k gradients at once = shared + k each
 
-`each` sums over the primitives how many numbers they make, multiply or factorise, times a constant
-of the primitive; `shared` is what k chains do together: to begin an equation, or a turn of a loop.
-The constants were measured once in batches of 64, on one core of a server of 2024, and are kept
-here: the same model has the same price everywhere, and on another machine all prices are off by
+`each` sums, over the primitives, the numbers that they produce, multiply or factorise, times a constant
+of the primitive. `shared` is the work that k chains share: the start of an equation or of a loop iteration.
+The constants were measured once in batches of 64, on one core of a server of 2024, and are fixed
+here. A model therefore has the same cost on every machine, and another machine changes all costs by
 about the same factor.
 """
 
@@ -19,37 +19,35 @@ import jax
 
 from .problem import Problem
 
-# seconds
-# of an equation and of a turn of a loop, for all chains together
+# all constants are seconds
+# an equation, and an iteration of a loop, for all chains together
 EQUATION_SECONDS, TURN_SECONDS = 2e-8, 1e-7
-# of a number that addition, exp, a comparison or a sum makes or reads, fused as they are
+# a number that a fused addition, exp, comparison or sum produces or reads
 NUMBER_SECONDS = 1e-10
-PRODUCT_SECONDS = 2.5e-11  # of a multiplication and addition in a product of matrices
-CONVOLUTION_SECONDS = 1.2e-10  # of one in a convolution, whose kernels differ from chain to chain
-WINDOW_SECONDS, WINDOW_MAX_SECONDS = (
-    1e-9,
-    1.5e-8,
-)  # of a number in a window that is pooled, and on the way back from its largest
-LAPACK_CALL_SECONDS = 5e-7  # of a call of LAPACK
-LOOP_TURNS = 10  # of a loop whose end depends on its numbers
-FUNCTION_SECONDS = {  # of the functions that take long, and of what does not run through memory
+PRODUCT_SECONDS = 2.5e-11  # a multiplication and addition in a matrix product
+CONVOLUTION_SECONDS = 1.2e-10  # the same in a convolution, whose kernels differ between chains
+# a number in a pooling window, and in the gradient of max pooling
+WINDOW_SECONDS, WINDOW_MAX_SECONDS = 1e-9, 1.5e-8
+LAPACK_CALL_SECONDS = 5e-7  # a call of LAPACK
+LOOP_TURNS = 10  # the assumed iterations of a loop whose end depends on its values
+FUNCTION_SECONDS = {  # slow functions, and functions that do not read memory in order
     "cos": 4e-9, "cumlogsumexp": 8e-9, "cummax": 4e-9, "cummin": 4e-9, "cumprod": 4e-9, "cumsum": 4e-9,
     "digamma": 1e-8, "erf_inv": 3e-9, "exp": 6e-10, "exp2": 6e-10, "expm1": 6e-10, "gather": 5e-10,
     "igamma": 1e-7, "igammac": 1e-7, "lgamma": 1e-8, "log": 6e-10, "log1p": 6e-10, "log2": 6e-10,
     "logistic": 6e-10,
     "pow": 4e-9, "regularized_incomplete_beta": 2e-7, "sin": 4e-9, "tan": 8e-9, "tanh": 6e-10,
 }  # fmt: skip
-MULTIPLIED_POWERS = (-1.0, 0.0, 0.5, 1.0, 2.0, 3.0)  # powers that XLA makes products of
-SCATTER_SECONDS = 1e-9  # a number added somewhere else
+MULTIPLIED_POWERS = (-1.0, 0.0, 0.5, 1.0, 2.0, 3.0)  # powers that XLA computes as products
+SCATTER_SECONDS = 1e-9  # a number added at an index
 COMPARISON_SECONDS = 1.2e-8  # a comparison of a sort
-# of a matrix's n^3; a Cholesky factor takes a third of the multiplications
+# per n^3 of a matrix; a Cholesky factor takes a third of the multiplications
 FACTORISATION_SECONDS = {
     "cholesky": 3.5e-11, "eig": 1e-8, "eigh": 1.3e-9, "hessenberg": 1e-9, "householder_product": 2e-10,
     "geqrf": 1.6e-10, "lu": 1.5e-10, "qr": 1.6e-10, "schur": 1e-8, "svd": 2e-9,
 }  # fmt: skip
-# of a triangular matrix's n^2, and of each column besides
+# per n^2 of a triangular matrix, and the addition for each column
 SOLVE_SECONDS, SOLVE_COLUMN_SECONDS = 1e-9, 6e-11
-# what XLA makes no kernel for, or moves inside another
+# operations for which XLA makes no kernel, or that it fuses into another
 FREE_OPERATIONS = frozenset({
     "broadcast_in_dim", "concatenate", "convert_element_type", "copy", "copy_p", "dynamic_slice",
     "expand_dims", "iota", "pad", "reshape", "rev", "slice", "squeeze", "stop_gradient", "transpose",
@@ -58,30 +56,30 @@ FREE_OPERATIONS = frozenset({
 
 
 class Price(NamedTuple):
-    """Predicted seconds: of each evaluation, and of what many at once share."""
+    """Predicted seconds: of each evaluation, and shared by many at once."""
 
     each: float
     shared: float
 
     def seconds(self, count: float) -> float:
-        """Of `count` evaluations at once."""
+        """Return the seconds of `count` evaluations at once."""
         return self.shared + count * self.each
 
 
 def gradient_price(problem: Problem) -> Price:
-    """Of the log posterior density and its gradient over all rows."""
+    """Return the cost of the log posterior density and its gradient over all rows."""
     return _of_traced(_posterior, problem.as_one_batch())
 
 
 def row_price(problem: Problem) -> float:
-    """Of one row's part of it."""
+    """Return the part of that cost that one row adds."""
     prior = _of_traced(_prior, problem).each
     return max(0.0, gradient_price(problem).each - prior) / max(1, problem.num_data)
 
 
 @jax.jit
 def _posterior(problem: Problem, z: Any) -> Any:
-    """Log density and gradient, the rows in one batch; only traced."""
+    """Return log density and gradient with the rows in one batch; this function is only traced."""
 
     def log_density(z: Any) -> Any:
         if not problem.has_rows:
@@ -98,7 +96,7 @@ def _prior(problem: Problem, z: Any) -> Any:
 
 
 def _of_traced(function: Any, problem: Problem) -> Price:
-    """Of a jitted function of the problem and z: its trace is kept, and serves other numbers too."""
+    """Return the cost of a jitted function of the problem and z, from its cached trace."""
     jaxpr = function.trace(problem, _free(problem)).jaxpr.jaxpr
     return _priced(jaxpr, [False] * (len(jaxpr.invars) - 1) + [True])
 
@@ -108,16 +106,16 @@ def _free(problem: Problem) -> Any:
 
 
 def priced(function: Callable[..., Any], *shapes: Any) -> Price:
-    """Of calling `function`; nothing is computed or compiled.
+    """Return the cost of calling `function`, without computing or compiling anything.
 
-    What does not depend on its arguments is left out: XLA takes it out of the loop that calls it.
+    Work that does not depend on its arguments is left out: XLA moves it out of the calling loop.
     """
     jaxpr = jax.make_jaxpr(function)(*shapes).jaxpr
     return _priced(jaxpr, [True] * len(jaxpr.invars))
 
 
 def _priced(jaxpr: Any, moving: Sequence[bool]) -> Price:
-    """`moving`: which of its arguments change from call to call."""
+    """Return the cost of a jaxpr; `moving` marks the arguments that change between calls."""
     each = shared = 0.0
     changes = {id(v) for v, m in zip(jaxpr.invars, moving, strict=True) if m}
     for equation in jaxpr.eqns:
@@ -147,7 +145,7 @@ def _turns(equation: Any) -> int:
 
 
 def _inside(equation: Any) -> Iterator[Any]:
-    """The jaxprs that an equation evaluates; of a condition all branches, as many chains do."""
+    """Yield the jaxprs that an equation evaluates; all branches of a condition, as chains differ."""
     params = equation.params
     if equation.primitive.name == "custom_linear_solve":
         params = {"solve": params["jaxprs"].solve}
@@ -159,7 +157,7 @@ def _inside(equation: Any) -> Iterator[Any]:
 
 
 def _stands_for(equation: Any) -> int:
-    """Return how many equations JAX 0.10 has for this one: a model has one price with every version."""
+    """Return how many equations JAX 0.10 has for this one, so that all versions give one cost."""
     name = equation.primitive.name
     if name == "one_minus_square":  # in the derivative of tanh: (1 - x) g + x (1 - x) g
         return 3
@@ -169,7 +167,7 @@ def _stands_for(equation: Any) -> int:
 
 
 def _own(equation: Any) -> float | None:
-    """Seconds of a primitive; None of one that evaluates others."""
+    """Return the seconds of a primitive, or None if it evaluates other jaxprs."""
     name = equation.primitive.name
     ins, outs = _shapes(equation.invars), _shapes(equation.outvars)
     made = sum(math.prod(shape) for shape in outs)

@@ -1,11 +1,11 @@
-"""A module of Equinox or Flax as a position: its arrays are leaves, all else is carried along.
+"""Modules of Equinox or Flax as positions, and parts of networks as positions.
 
-The leaves of a module include what is no parameter: activations, flags, the rate of a dropout,
-integer tables, keys. `Network` holds the module with those in its static part, so that the rest of
-the library sees a pytree of parameters; the functions of a Posterior are given the module itself.
-Nothing here imports Equinox or Flax: a module can only come from a library that is loaded.
+The leaves of a module include values that are not parameters: activations, flags, the rate of a dropout,
+integer tables, keys. `Network` holds the module with those in its static part, so that the rest of the
+library sees a pytree of parameters. The functions of a Posterior receive the module itself. This file
+imports neither Equinox nor Flax: a module can only come from a library that is loaded.
 
-A part of a network as the position: the rest is carried along at the values it has.
+A part of a network can be the position; the other parameters keep their values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PyTree = Any
 
 
 class Held:
-    """A static leaf; equal to another of the same value, so that compiled code is shared."""
+    """A static leaf that equals another of the same value, so that compiled code is shared."""
 
     __slots__ = ("_of_array", "value")
 
@@ -44,7 +44,7 @@ class Held:
             return value
         if isinstance(value, np.ndarray) and value.flags.writeable:
             return _told_apart(value)
-        # every call of a compiled function asks: an array that cannot change is brought to the host once
+        # needed at every call of a compiled function: an immutable array is copied to the host once
         if self._of_array is None:
             self._of_array = _told_apart(value)
         return self._of_array
@@ -62,7 +62,7 @@ class Held:
 
 
 def _told_apart(value: np.ndarray | jax.Array) -> tuple[str, tuple[int, ...], bytes]:
-    """Dtype, shape and a digest of the values."""
+    """Return dtype, shape and a digest of the values."""
     kind = str(value.dtype)
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
@@ -72,7 +72,7 @@ def _told_apart(value: np.ndarray | jax.Array) -> tuple[str, tuple[int, ...], by
 
 @dataclass(frozen=True)
 class Tree:
-    """How an Equinox module is put together: None stands where an array goes."""
+    """The structure of an Equinox module, with None in place of each array."""
 
     treedef: Any
     held: tuple[Held | None, ...]
@@ -87,7 +87,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Graph:
-    """How an nnx module is put together; weights that it shares stay shared."""
+    """The structure of an nnx module; weights that it shares stay shared."""
 
     graphdef: Any
     treedef: Any
@@ -103,9 +103,9 @@ class Graph:
 
 @dataclass(frozen=True)
 class Part:
-    """How a pytree is put together of which some leaves are sampled: None stands where an array goes.
+    """The structure of a pytree with some sampled leaves; None is in place of their arrays.
 
-    `last` says that they are the last layer's.
+    `last` states that they are the last layer's.
     """
 
     treedef: Any
@@ -118,12 +118,12 @@ class Part:
 
     @classmethod
     def of(cls, treedef: Any, leaves: list[Any], chosen: list[bool], *, last: bool) -> Part:
-        """With the leaves that are not chosen held."""
+        """Return the structure in which the leaves that are not chosen are static."""
         pairs = zip(leaves, chosen, strict=True)
         return cls(treedef, tuple(None if is_one else Held(leaf) for leaf, is_one in pairs), last)
 
     def __call__(self, arrays: tuple) -> Any:
-        """The whole, with these arrays."""
+        """Return the whole pytree with these arrays."""
         rest = iter(arrays)
         leaves = [next(rest) if held is None else held.value for held in self.held]
         return as_module(self.treedef.unflatten(leaves))
@@ -133,12 +133,12 @@ class Part:
 class Network:
     """A module whose floating-point arrays, and nothing else, are leaves.
 
-    What `draws.position` holds where `init` was a module of Equinox or Flax's nnx: its leaves are
-    [chain, draw, ...], its attributes and its call are the module's.
-    `sgld.networks.as_module` gives the module itself.
+    `draws.position` holds it if `init` was a module of Equinox or Flax's nnx. Its leaves are
+    [chain, draw, ...]; its attributes and its call are the module's.
+    `sgld.networks.as_module` returns the module itself.
 
     Args:
-      module: an `equinox.Module` or a `flax.nnx.Module`. Functions, numbers of Python, flags,
+      module: an `equinox.Module` or a `flax.nnx.Module`. Functions, Python numbers, flags,
         integer arrays and keys in it are static: they are not sampled.
 
     Raises: UsageError for anything else, for a module without parameters, and for batch
@@ -178,7 +178,7 @@ class Network:
             object.__setattr__(self, slot, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a Network is not changed in place; {name!r} was to be set.")
+        raise AttributeError(f"a Network is immutable; {name!r} cannot be set.")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in Network.__slots__:
@@ -186,7 +186,7 @@ class Network:
         return getattr(as_module(self), name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives, one draw's: under vmap over chains and draws."""
+        """Return the module's output for one draw: use vmap over chains and draws."""
         return as_module(self)(*args, **kwargs)
 
     def __getitem__(self, index: Any) -> Any:
@@ -196,14 +196,14 @@ class Network:
         return f"Network({self._kind}, {len(self._arrays)} arrays)"
 
     def tree_flatten_with_keys(self) -> tuple[list, tuple]:
-        """Arrays under their names; the rest is static."""
+        """Return the arrays with their names as children, and the rest as static."""
         keys = map(jax.tree_util.GetAttrKey, self._names)
         static = (self._names, self._build, self._kind)
         return list(zip(keys, self._arrays, strict=True)), static
 
     @classmethod
     def tree_unflatten(cls, static: tuple, arrays: Any) -> Network:
-        """The inverse; of arrays with leading axes too."""
+        """Rebuild the network, also from arrays with leading axes."""
         network = object.__new__(cls)
         names, build, kind = static
         network._set(tuple(arrays), names, build, kind)
@@ -237,18 +237,18 @@ def _of_graph(module: Any) -> tuple[tuple, tuple[str, ...], Graph]:
 
 
 def is_parameter(name: str, leaf: Any) -> bool:
-    """Whether a module's leaf is sampled: an array of floating point. Raises UsageError for a complex one."""
+    """Return whether a module's leaf is a floating-point array; raise UsageError if complex."""
     if not isinstance(leaf, (np.ndarray, jax.Array)):
         return False
     if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
         raise UsageError(
-            f"leaf {name!r} is complex; hold its real and its imaginary part as two arrays."
+            f"leaf {name!r} is complex; store its real and imaginary parts as two arrays."
         )
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
 
 
 def _is(library: str, kind: str, node: Any) -> bool:
-    """Whether `node` is of a class of a library, which is not imported for it."""
+    """Return whether `node` is an instance of a library's class, without importing the library."""
     found = getattr(sys.modules.get(library), kind, None)
     return isinstance(found, type) and isinstance(node, found)
 
@@ -258,14 +258,14 @@ def _is_module(node: Any) -> bool:
 
 
 def seal(tree: PyTree) -> PyTree:
-    """`tree` with every module in it as a Network."""
+    """Return `tree` with every module in it as a Network."""
     return jax.tree.map(
         lambda node: Network(node) if _is_module(node) else node, tree, is_leaf=_is_module
     )
 
 
 def as_module(tree: PyTree) -> PyTree:
-    """`tree`, such as `draws.position`, with every Network in it as the module itself.
+    """Return `tree`, such as `draws.position`, with every Network replaced by its module.
 
     Example:
       >>> import sgld
@@ -281,7 +281,7 @@ def as_module(tree: PyTree) -> PyTree:
 
 
 def holds_network(tree: PyTree) -> bool:
-    """Whether some part of `tree` is a Network."""
+    """Return whether some part of `tree` is a Network."""
     nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, Network))
     return any(isinstance(node, Network) for node in nodes)
 
@@ -289,16 +289,16 @@ def holds_network(tree: PyTree) -> bool:
 @as_pytree
 @dataclass(frozen=True)
 class Overheard:
-    """What the modules of a position return where a log likelihood calls them: `predict` of a Posterior.
+    """The outputs of the position's modules in a log likelihood, as `predict` of a Posterior.
 
-    The log likelihood is given modules that note what they return. It raises whatever the function
-    does where a module is not called as it is (`eqx.filter_jit(net)`, `net.layers[0](x)`).
+    The log likelihood receives modules that record their outputs. It raises any error of that function
+    if a module is not called directly (`eqx.filter_jit(net)`, `net.layers[0](x)`).
     """
 
     log_likelihood: Any
 
     def __call__(self, position: PyTree, datum: PyTree) -> list[Any]:
-        """What every call returned, in order. LookupError where there was none."""
+        """Return the output of every call, in order; raise LookupError if there was no call."""
         heard: list[Any] = []
         self.shifted(position, datum, 0.0, heard)
         if not heard:
@@ -308,7 +308,7 @@ class Overheard:
     def shifted(
         self, position: PyTree, datum: PyTree, shift: Any, heard: list[Any] | None = None
     ) -> Any:
-        """The log likelihood with `shift` added to all that modules return."""
+        """Return the log likelihood with `shift` added to all outputs of modules."""
         notes: list[Any] = [] if heard is None else heard
         listening = jax.tree.map(
             lambda node: _Listening(node, shift, notes) if _is_module(node) else node,
@@ -319,7 +319,7 @@ class Overheard:
 
 
 class _Listening:
-    """A module whose calls are noted."""
+    """A module whose outputs are recorded."""
 
     __slots__ = ("_module", "_notes", "_shift")
 
@@ -336,7 +336,7 @@ class _Listening:
 
 
 def for_modules(posterior: Any, position: PyTree) -> Any:
-    """The Posterior whose functions are given modules where `position` holds Networks."""
+    """Return the Posterior with functions that receive modules where `position` holds Networks."""
     if not holds_network(position):
         return posterior
     wrapped: dict[str, Any] = {
@@ -347,7 +347,7 @@ def for_modules(posterior: Any, position: PyTree) -> Any:
     part = position._build if isinstance(position, Network) else None
     if isinstance(part, Part) and (part.last or Network not in part.kinds):
         if part.last:
-            wrapped["predict"] = None  # a regression on features, whose parameters can be judged
+            wrapped["predict"] = None  # a regression on features, judged by its parameters
     elif posterior.predict is None and posterior.log_likelihood is not None:
         wrapped["predict"] = Overheard(posterior.log_likelihood)
     return replace(posterior, init=seal(posterior.init), **wrapped)
@@ -358,19 +358,19 @@ def _with_modules(function: Callable, position: PyTree, *datum: PyTree) -> PyTre
 
 
 _REMEDY = (
-    "which the run would not keep: it keeps parameters only, and running statistics belong to no "
-    "draw of them; use LayerNorm or GroupNorm, whose output depends on the row alone."
+    "which a run does not store: it stores only parameters, and running statistics belong to no "
+    "draw; use LayerNorm or GroupNorm, whose output depends only on the row."
 )
 
 
 def refuse_statistics(init: PyTree) -> None:
-    """UsageError where `init` holds the state of batch normalisation, or the like."""
+    """Raise UsageError if `init` holds the state of batch normalisation, or similar state."""
     for name, what in _statistics(init, ""):
         raise UsageError(f"init holds {what}{f' in {name!r}' if name else ''}, {_REMEDY}")
 
 
 def _statistics(init: PyTree, name: str) -> Iterator[tuple[str, str]]:
-    """Name and description of every part of `init` that changes along a run by itself."""
+    """Yield name and description of every part of `init` that changes during a run by itself."""
     if _has_batch_stats(init):
         yield name, "the collection 'batch_stats' of Flax"
     if _is("flax.nnx", "Module", init):
@@ -414,7 +414,17 @@ LAST_LAYER = "last_layer"
 
 
 def part(init: PyTree, where: str | Sequence[str] | PyTree) -> Network:
-    """Some parameters of `init` as a position; the others are frozen.
+    """Select some parameters of `init` as the position; the others are frozen.
+
+    Its leaves are the chosen arrays only; called, or passed to `sgld.networks.as_module`, it is the whole.
+    `sgld.sample(posterior, data, init, where=where)` samples it, and `sgld.resume` accepts it as init.
+
+    Args:
+      init: a module, or a pytree of arrays; for example a trained one.
+      where: a pattern of names as in `normal_prior` (`"layers[1]*"`, `"*lora*"`), several of them,
+        "last_layer" (the leaves in the same layer as the last leaf; in a dict, in the layer with the highest
+        number), or a pytree of True and False with the structure of init. The last layer alone is a
+        regression on features, and is judged as one.
 
     Its leaves are the chosen arrays alone; called, or given to `sgld.networks.as_module`, it is the whole.
     `sgld.sample(posterior, data, init, where=where)` samples it, and `sgld.resume` takes it as init.
@@ -447,11 +457,11 @@ def part(init: PyTree, where: str | Sequence[str] | PyTree) -> Network:
 
 
 def _chosen(where: Any, names: list[str], whole: PyTree, init: PyTree) -> list[bool]:
-    """Whether each leaf is sampled."""
+    """Return whether each leaf is sampled."""
     patterns = [where] if isinstance(where, str) else where
     if isinstance(patterns, (list, tuple)) and all(isinstance(p, str) for p in patterns):
         if not patterns:
-            raise UsageError("where is empty; name the parameters to sample, or leave it out.")
+            raise UsageError("where is empty; give the parameters to sample, or leave it out.")
         graph = isinstance(whole, Network) and isinstance(whole._build, Graph)  # nnx sorts, too
         alphabetical = graph or dict in types_of(jax.tree.structure(whole))
         found = [_matching(pattern, names, not alphabetical) for pattern in patterns]
@@ -459,23 +469,23 @@ def _chosen(where: Any, names: list[str], whole: PyTree, init: PyTree) -> list[b
     masks = _masks(where, init, whole)
     if masks is None or len(masks) != len(names):
         raise UsageError(
-            "where must be a pattern of names, several, 'last_layer', or True and False in the structure of "
-            f"init, whose parameters are {_listed(names)}. Got {type(where).__name__}."
+            "where must be a pattern of names, several patterns, 'last_layer', or a pytree of True and False with the "
+            f"structure of init, whose parameters are {_listed(names)}. Got {type(where).__name__}."
         )
     if any(mask.dtype != bool or mask.ndim for mask in masks):
         raise UsageError(
-            "where must hold True or False for each leaf of init: a whole leaf or none."
+            "where must hold one True or False for each leaf of init; a part of a leaf cannot be chosen."
         )
     if not any(masks):
-        raise UsageError("where chooses no parameter; one at least must be True.")
+        raise UsageError("where chooses no parameter; at least one entry must be True.")
     return [bool(mask) for mask in masks]
 
 
 def _masks(where: Any, init: PyTree, whole: PyTree) -> list[np.ndarray] | None:
-    """What a mask says of each parameter; None where its structure is another.
+    """Return the mask of each parameter, or None if the structure differs from that of `init`.
 
-    A mask of an Equinox module is a module of its form, with True or False, or None, at every leaf, also at
-    those that are no parameters (an activation): `jax.tree.map(eqx.is_array, net)`.
+    A mask of an Equinox module is a module of the same structure, with True, False or None at every leaf, also
+    at leaves that are not parameters (an activation): `jax.tree.map(eqx.is_array, net)`.
     """
     if jax.tree.structure(where) == jax.tree.structure(whole):
         return [np.asarray(leaf) for leaf in jax.tree.leaves(where)]
@@ -495,24 +505,24 @@ def _matching(pattern: str, names: list[str], ordered: bool) -> list[bool]:
     hits = [fnmatch.fnmatchcase(name, pattern.replace("[", "[[]")) for name in names]
     if not any(hits):
         raise UsageError(
-            f"where names {pattern!r}, which is no parameter; the parameters are {_listed(names)}."
+            f"where={pattern!r} matches no parameter; the parameters are {_listed(names)}."
             + did_you_mean(pattern, [*names, *(f"{_layer(name)}*" for name in names), LAST_LAYER])
         )
     return hits
 
 
 def _highest(layers: list[str]) -> str:
-    """Of layers that stand in a dict, whose order is the alphabet's: the one of the highest number."""
+    """Return the layer with the highest number, for layers in a dict, which sorts by name."""
     if len({re.sub(r"\d+", "#", layer) for layer in layers}) > 1:
         raise UsageError(
-            "where='last_layer' is of layers in order; these stand in a dict under names that have none: "
-            f"{_listed(layers)}. Name the one that is meant, as in where={layers[-1] + '*'!r}."
+            "where='last_layer' needs layers in order, and the names of this dict have no order: "
+            f"{_listed(layers)}. Give the name of the layer, such as where={layers[-1] + '*'!r}."
         )
     return max(layers, key=lambda layer: [int(number) for number in re.findall(r"\d+", layer)])
 
 
 def _layer(name: str) -> str:
-    """The name of what a leaf belongs to."""
+    """Return the name of the layer of a leaf."""
     return re.sub(r"\.?[^.\[\]]+$", "", name)
 
 

@@ -1,22 +1,22 @@
-"""Independent normal priors with a scale per layer.
+"""Priors of network weights: normal, heavy-tailed, or with estimated scales; a scale per layer.
+
+Independent normal priors:
 
     log p(theta) = sum over entries j of  -theta_j^2 / (2 s_j^2) - log s_j - log(2 pi) / 2
 
-s_j is the sd of the pattern that the leaf's name matches, divided by sqrt(fan in) of weights
-where `fan_in` is asked for (Neal 1996, ch. 2: then the variance of a unit's input does not grow
+s_j is the sd of the pattern that matches the leaf's name, divided by sqrt(fan in) for weights
+if `fan_in` is True (Neal 1996, ch. 2: the variance of a unit's input then does not grow
 with the width of the layer below).
 
-Priors with heavier tails than the normal: most weights near 0, a few far out.
+Priors with heavier tails than the normal, with most weights near 0 and a few far away:
 
     Laplace     log p(theta) = sum_j -|theta_j| / b_j - log(2 b_j)
     Student t   log p(theta) = sum_j -((nu + 1) / 2) log(1 + theta_j^2 / (nu s_j^2)) + constant
 
-b_j and s_j are the scale of the pattern that the leaf's name matches, divided by sqrt(fan in) of weights
-where `fan_in` is asked for. Trained networks have such weights (Fortuin et al. 2022).
+b_j and s_j are scales as above. Trained networks have such weights (Fortuin et al. 2022).
 
-A normal prior whose scale per layer is learnt, the scale integrated out.
-
-A layer w of d weights has an sd s that is not known, of the order of s_0 (nu degrees of freedom):
+A normal prior whose scale per layer is estimated and integrated out. A layer w of d weights has an
+unknown sd s, of the order of s_0 (nu degrees of freedom):
 
     w | s ~ N(0, s^2),    s^2 ~ inverse gamma(nu / 2, nu s_0^2 / 2)
 
@@ -24,10 +24,8 @@ A layer w of d weights has an sd s that is not known, of the order of s_0 (nu de
     log p(w) = log Gamma((nu + d) / 2) - log Gamma(nu / 2) - (d / 2) log(nu pi s_0^2)
                - ((nu + d) / 2) log(1 + |w|^2 / (nu s_0^2))
 
-so that no parameter is added, and no funnel: whatever samples the weights samples the hierarchy. What
-the weights say of s is E[s^2 | w] = (nu s_0^2 + |w|^2) / (nu + d - 2).
-
-A number for every layer by the patterns of its names, and a unit's inputs.
+No parameter is added and no funnel arises: sampling the weights samples the hierarchy. The weights
+estimate s by E[s^2 | w] = (nu s_0^2 + |w|^2) / (nu + d - 2).
 """
 
 from __future__ import annotations
@@ -52,13 +50,13 @@ from .modules import seal
 # -- scales --------------------------------------------------------------------------------
 
 
-# of weights [out, in, ...] in Equinox and PyTorch that are not called "weight"
+# names of weights [out, in, ...] in Equinox and PyTorch other than "weight"
 RECURRENT_WEIGHTS = ("weight_ih", "weight_hh", "weight_hr")
 PROJECTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
 class Layer(NamedTuple):
-    """A leaf of a position, the scale that a prior has for its entries, and where that is from.
+    """A leaf of a position, the prior's scale of its entries, and the origin of that scale.
 
     `scale` is the number of the pattern `which`, divided by sqrt(inputs).
     """
@@ -73,7 +71,7 @@ class Layer(NamedTuple):
 def layers(
     position: Any, scales: tuple[Any, ...], patterns: tuple[str, ...], *, fan_in: bool
 ) -> list[Layer]:
-    """Every leaf with the scale of the first pattern that matches, in the widest dtype of the leaves.
+    """Return every leaf with the scale of the first matching pattern, in the widest leaf dtype.
 
     Raises UsageError for a leaf that no pattern matches, and for a pattern without a leaf.
     """
@@ -93,7 +91,7 @@ def layers(
 def summed(
     prior: Any, position: Any, density: Callable[[Array, Array], Float[Array, ""]]
 ) -> Float[Array, ""]:
-    """The log density of a position: that of every leaf in the prior's scale of it, added up; raises as `layers`."""
+    """Return the log density of a position, summed over leaves; raise as `layers`."""
     found = layers(position, prior.scales, prior.patterns, fan_in=prior.fan_in)
     total = jnp.zeros((), found[0].leaf.dtype)
     for layer in found:
@@ -104,7 +102,7 @@ def summed(
 def named_scales(
     position: Any, scales: tuple[Any, ...], patterns: tuple[str, ...], *, fan_in: bool
 ) -> dict[str, float]:
-    """The scale of every leaf by its name."""
+    """Return the scale of every leaf by name."""
     return {
         layer.name: float(scales[layer.which]) / math.sqrt(layer.inputs)
         for layer in layers(position, scales, patterns, fan_in=fan_in)
@@ -112,7 +110,7 @@ def named_scales(
 
 
 def checked_scales(scales: Any) -> tuple[tuple[float, ...], tuple[str, ...]]:
-    """Numbers and patterns of one number or {pattern: number}; UsageError for what is neither."""
+    """Return numbers and patterns of a number or {pattern: number}; raise UsageError otherwise."""
     given = scales if isinstance(scales, Mapping) else {"*": scales}
     if not given:
         raise UsageError("scales is empty; give one sd, or {pattern: sd}.")
@@ -130,11 +128,11 @@ def checked_scales(scales: Any) -> tuple[tuple[float, ...], tuple[str, ...]]:
 
 
 def _matches(names: list[str], patterns: tuple[str, ...]) -> list[int]:
-    """The pattern of every leaf: the first that matches."""
+    """Return the index of the first matching pattern for every leaf."""
     for pattern in patterns:
         if not any(_match(name, pattern) for name in names):
             raise UsageError(
-                f"scales names {pattern!r}, which is no parameter; the parameters are "
+                f"scales has the pattern {pattern!r}, which matches no parameter; the parameters are "
                 f"{_listed(names)}." + did_you_mean(pattern, names)
             )
     found = []
@@ -142,8 +140,8 @@ def _matches(names: list[str], patterns: tuple[str, ...]) -> list[int]:
         hits = [i for i, pattern in enumerate(patterns) if _match(name, pattern)]
         if not hits:
             raise UsageError(
-                f"scales gives no sd for {name!r}; add it, or the pattern '*' as the last one "
-                "for all that is left."
+                f"scales has no sd for {name!r}; add it, or add the pattern '*' last "
+                "for all other parameters."
             )
         found.append(hits[0])
     return found
@@ -155,7 +153,7 @@ def _match(name: str, pattern: str) -> bool:
 
 
 def _fan_in(name: str, shape: tuple[int, ...]) -> int:
-    """Inputs of a unit; 1 for vectors and scalars, whose sd stays as it is."""
+    """Return the inputs of a unit; 1 for vectors and scalars, whose sd is not divided."""
     kind = name.rsplit(".", 1)[-1]
     if len(shape) < 2 or kind == "bias":  # Equinox's convolutions have a bias [out, 1, 1]
         return 1
@@ -164,7 +162,7 @@ def _fan_in(name: str, shape: tuple[int, ...]) -> int:
     if kind == "weight" or kind.startswith(RECURRENT_WEIGHTS) or kind in PROJECTION_WEIGHTS:
         return math.prod(shape[1:])
     raise UsageError(
-        f"the fan in of {name!r} {list(shape)} is not known, which is told from the names 'weight' "
+        f"the fan in of {name!r} {list(shape)} is not known, because it is inferred only for the names 'weight' "
         "and 'kernel'; rename it, or leave fan_in out and give its sd divided by sqrt(fan in)."
     )
 
@@ -182,11 +180,11 @@ PyTree = Any
 @as_pytree
 @dataclass(frozen=True)
 class LaplacePrior:
-    """A log prior: `prior(position)` is a normalised log density, a scalar.
+    """A Laplace log prior: `prior(position)` is a normalised log density, a scalar.
 
     Attributes:
       scales: one b per pattern.
-      patterns: of leaf names.
+      patterns: patterns of leaf names.
       fan_in: whether scales of weights are divided by sqrt(fan in).
 
     Example:
@@ -201,11 +199,11 @@ class LaplacePrior:
     fan_in: bool = field(default=False, metadata={"static": True})
 
     def __call__(self, position: PyTree) -> Float[Array, ""]:
-        """The log density of a position; raises as that of `normal_prior`."""
+        """Return the log density of a position; raise as `normal_prior`."""
         return summed(self, position, lambda leaf, b: jnp.sum(stats.laplace.logpdf(leaf, 0, b)))
 
     def sd(self, position: PyTree) -> dict[str, float]:
-        """The sd of every leaf of a position by name: sqrt(2) b.
+        """Return the sd of every leaf of a position by name: sqrt(2) b.
 
         Example:
           >>> import jax.numpy as jnp, sgld
@@ -219,11 +217,11 @@ class LaplacePrior:
 @as_pytree
 @dataclass(frozen=True)
 class StudentTPrior:
-    """A log prior: `prior(position)` is a normalised log density, a scalar.
+    """A Student t log prior: `prior(position)` is a normalised log density, a scalar.
 
     Attributes:
       scales: one s per pattern.
-      patterns: of leaf names.
+      patterns: patterns of leaf names.
       fan_in: whether scales of weights are divided by sqrt(fan in).
       degrees: nu; 1 is the Cauchy, infinity the normal distribution.
 
@@ -240,7 +238,7 @@ class StudentTPrior:
     degrees: Any = 4.0
 
     def __call__(self, position: PyTree) -> Float[Array, ""]:
-        """The log density of a position; raises as that of `normal_prior`."""
+        """Return the log density of a position; raise as `normal_prior`."""
 
         def density(leaf: Array, s: Array) -> Float[Array, ""]:
             nu = jnp.asarray(self.degrees, leaf.dtype)
@@ -249,7 +247,7 @@ class StudentTPrior:
         return summed(self, position, density)
 
     def sd(self, position: PyTree) -> dict[str, float]:
-        """The sd of every leaf of a position by name: s sqrt(nu / (nu - 2)), infinite where nu is 2 or less.
+        """Return the sd of every leaf by name: s sqrt(nu / (nu - 2)), or infinity for nu <= 2.
 
         Example:
           >>> import jax.numpy as jnp, sgld
@@ -263,7 +261,7 @@ class StudentTPrior:
 
 
 def laplace_prior(scales: float | Mapping[str, float], *, fan_in: bool = False) -> LaplacePrior:
-    """A Laplace log prior of mean 0, with a scale per layer: sparse, most weights near 0.
+    """Return a Laplace log prior with mean 0 and a scale per layer: sparse, most weights near 0.
 
         log p(theta) = sum_j -|theta_j| / b_j - log(2 b_j)
 
@@ -286,7 +284,7 @@ def laplace_prior(scales: float | Mapping[str, float], *, fan_in: bool = False) 
 def student_t_prior(
     scales: float | Mapping[str, float], *, degrees: float = 4.0, fan_in: bool = False
 ) -> StudentTPrior:
-    """A Student t log prior of mean 0, with a scale per layer: a few weights may lie far out.
+    """Return a Student t log prior with mean 0 and a scale per layer: a few weights may be large.
 
         log p(theta) = sum_j -((nu + 1) / 2) log(1 + theta_j^2 / (nu s_j^2)) + constant
 
@@ -308,7 +306,7 @@ def student_t_prior(
     return StudentTPrior(numbers, patterns, bool(fan_in), float(degrees))
 
 
-# -- learnt --------------------------------------------------------------------------------
+# -- estimated scales ----------------------------------------------------------------------
 
 
 DEFAULT_DEGREES = 2.0
@@ -317,23 +315,23 @@ DEFAULT_DEGREES = 2.0
 @as_pytree
 @dataclass(frozen=True)
 class LearntPrior:
-    """A log prior, as `normal_prior(..., learnt=True)` gives it: `prior(position)` is a normalised log density.
+    """A log prior with estimated scales, from `normal_prior(..., learnt=True)`.
 
-    Each leaf of two entries or more has an sd of its own; of a single number there is nothing to learn from,
-    and its prior is the normal one.
+    `prior(position)` is a normalised log density. Each leaf with two or more entries has its own sd. A
+    single number does not determine a scale, and its prior is the normal one.
 
     Attributes:
-      scales: s_0, one per pattern: what an sd is held to be before there are data: with 2 degrees
+      scales: s_0, one per pattern: the prior scale of an sd. With 2 degrees, the sd is
         between half and three times as much in 7 of 8 cases.
-      patterns: of leaf names.
+      patterns: patterns of leaf names.
       fan_in: whether s_0 of weights is divided by sqrt(fan in).
-      degrees: nu: the larger, the more s_0 counts.
+      degrees: nu: the larger, the more weight s_0 has.
 
     Example:
       >>> import jax.numpy as jnp, sgld
       >>> prior = sgld.networks.normal_prior({"*": 1.0}, learnt=True)
       >>> large = {"w": jnp.full(100, 30.0)}
-      >>> round(prior.sd(large)["w"], 1)  # what these weights say of it
+      >>> round(prior.sd(large)["w"], 1)  # the estimate from these weights
       30.0
       >>> bool(prior(large) > sgld.networks.normal_prior(1.0)(large))
       True
@@ -345,7 +343,7 @@ class LearntPrior:
     degrees: Any = DEFAULT_DEGREES
 
     def __call__(self, position: PyTree) -> Float[Array, ""]:
-        """The log density of a position; raises as that of `normal_prior`."""
+        """Return the log density of a position; raise as `normal_prior`."""
 
         def density(leaf: Array, scale: Array) -> Float[Array, ""]:
             if leaf.size < 2:
@@ -355,7 +353,7 @@ class LearntPrior:
         return summed(self, position, density)
 
     def sd(self, position: PyTree) -> dict[str, float]:
-        """What the weights of a position say of every leaf's sd: sqrt(E[s^2 | w]).
+        """Return the estimate of every leaf's sd from the weights of a position: sqrt(E[s^2 | w]).
 
         Example:
           >>> import jax.numpy as jnp, sgld
@@ -373,7 +371,7 @@ class LearntPrior:
 
 
 def t_density(leaf: Array, scale: Array, degrees: Any) -> Float[Array, ""]:
-    """Of the multivariate t: the equation above."""
+    """Return the log density of the multivariate t (the equation of the module)."""
     nu, d = jnp.asarray(degrees, leaf.dtype), leaf.size
     constant = (
         gammaln((nu + d) / 2) - gammaln(nu / 2) - d * (jnp.log(nu * math.pi) / 2 + jnp.log(scale))
@@ -382,7 +380,7 @@ def t_density(leaf: Array, scale: Array, degrees: Any) -> Float[Array, ""]:
 
 
 def normal_density(leaf: Array, sd: Array) -> Float[Array, ""]:
-    """log N(leaf | 0, sd^2), summed over the entries."""
+    """Return log N(leaf | 0, sd^2), summed over the entries."""
     constant = leaf.size * (jnp.log(sd) + math.log(2 * math.pi) / 2)
     return -(jnp.sum((leaf / sd) ** 2) / 2 + constant)
 
@@ -393,11 +391,11 @@ def normal_density(leaf: Array, sd: Array) -> Float[Array, ""]:
 @as_pytree
 @dataclass(frozen=True)
 class NormalPrior:
-    """A log prior: `prior(position)` is a normalised log density, a scalar.
+    """A normal log prior: `prior(position)` is a normalised log density, a scalar.
 
     Attributes:
-      scales: one sd per pattern; leaves of the pytree, so that other numbers compile nothing.
-      patterns: of leaf names.
+      scales: one sd per pattern; leaves of the pytree, so that other numbers need no compilation.
+      patterns: patterns of leaf names.
       fan_in: whether sds of weights are divided by sqrt(fan in).
 
     Example:
@@ -412,14 +410,14 @@ class NormalPrior:
     fan_in: bool = field(default=False, metadata={"static": True})
 
     def __call__(self, position: PyTree) -> Float[Array, ""]:
-        """The log density of a position.
+        """Return the log density of a position.
 
         Raises UsageError for a leaf that no pattern matches, and for a pattern without a leaf.
         """
         return summed(self, position, normal_density)
 
     def sd(self, position: PyTree) -> dict[str, float]:
-        """The sd of every leaf of a position by name, to be looked at.
+        """Return the sd of every leaf of a position by name, for inspection.
 
         Example:
           >>> import jax.numpy as jnp, sgld
@@ -433,20 +431,20 @@ class NormalPrior:
 def normal_prior(
     scales: float | Mapping[str, float] = 1.0, *, fan_in: bool = False, learnt: bool = False
 ) -> NormalPrior | LearntPrior:
-    """A normal log prior of mean 0, with an sd per layer.
+    """Return a normal log prior with mean 0 and an sd per layer.
 
         log p(theta) = sum_j -theta_j^2 / (2 s_j^2) - log s_j - log(2 pi) / 2
 
     Args:
       scales: one sd for every entry, or {pattern: sd}. Patterns are matched to the names of the
         position's leaves, those of the summary's table without the index: "layers[0].weight",
-        "params.Dense_0.kernel". `*` stands for any text and `?` for one character; the first
-        pattern that matches counts, so that the widest comes last.
+        "params.Dense_0.kernel". `*` matches any text and `?` one character. The first
+        matching pattern is used, so the most general one comes last.
       fan_in: divide the sd of weights, leaves of two or more axes, by sqrt(inputs of a unit):
         of "kernel" [..., in, out] as in Flax, of "weight" ("weight_ih") [out, in, ...] as in Equinox and
-        PyTorch. Layers stacked along a leading axis are not seen: give their sd by hand.
-      learnt: each layer's sd is not known, but of the order of what `scales` gives it, and is learnt
-        with the weights (`LearntPrior`).
+        PyTorch. Layers stacked along a leading axis are not recognised: set their sd manually.
+      learnt: each layer's sd is unknown, of the order of its value in `scales`, and is estimated
+        together with the weights (`LearntPrior`).
 
     Raises: UsageError for an sd that is not positive; and, before the first step of a run, for a
     pattern that matches no leaf, a leaf that no pattern matches, and a leaf whose fan in is

@@ -1,4 +1,4 @@
-"""`sgld.from_numpyro`: a NumPyro model with its arguments, as a posterior and a start."""
+"""`sgld.from_numpyro`: a NumPyro model with its arguments as a posterior and a start."""
 
 from __future__ import annotations
 
@@ -43,26 +43,27 @@ MAX_REPORTED_NUMBERS = 1000  # numbers of deterministic sites that are reported 
 def from_numpyro(
     model: Callable, /, *args: Any, **kwargs: Any
 ) -> tuple[Posterior, dict[str, np.ndarray]]:
-    """A NumPyro model and its arguments as a Posterior that holds its data, and a start.
+    """Convert a NumPyro model and its arguments to a Posterior that holds its data, and a start.
 
-    Plates over rows become likelihoods of single rows, so that batches of rows can be drawn: the
-    arguments whose leading axis is the plate's size are the rows. That the model at one row at a time
-    says the same as the whole is checked for every row at several positions; where it does not, or
-    where there is no such plate, the full density is taken, and the posterior's notes say why.
-    Constrained sites are sampled as free ones, the Jacobian counted once; draws are on the constrained
-    scale, under the names and shapes of the sites, with deterministic sites that no row has a share in.
+    Plates over rows become likelihoods of single rows, so that batches of rows can be drawn: arguments whose
+    leading axis has the plate's size are the rows. Every row is checked at several positions: run with one row at
+    a time, the model must give the same log densities. If it does not, or has no such plate, the full density is
+    used, and the posterior's notes give the reason. Constrained sites are sampled in free coordinates, with the
+    Jacobian counted once. Draws are on the constrained scale with the names and shapes of the sites, and include
+    deterministic sites that do not depend on rows.
 
     Args:
       model: a function with NumPyro's primitives, as for `numpyro.infer.MCMC`; handlers around it
-        (`mask`, `scale`, `condition`, `reparam`) hold. A plate's `subsample_size` is left to
-        `sgld.sample`, which chooses its own batches of all rows.
-      args, kwargs: its arguments, data included.
+        (`mask`, `scale`, `condition`, `reparam`) apply. A plate's `subsample_size` is ignored:
+        `sgld.sample` chooses its own batches of all rows.
+      *args: its positional arguments, data included.
+      **kwargs: its keyword arguments, data included.
 
-    Returns: `(posterior, init)`: `posterior.data` holds the rows, so that `sgld.sample(posterior)` is
-    all; `init` is the prior's median, a dict by site.
+    Returns: `(posterior, init)`: `posterior.data` holds the rows, so that `sgld.sample(posterior)` needs
+    no data; `init` is the prior's median, a dict by site.
 
-    Raises: UsageError where the model has no observed site, a discrete latent site that cannot be summed
-    out, a site twice, arguments that do not fit, or a plate that is not of the data's size.
+    Raises: UsageError if the model has no observed site, a discrete latent site that cannot be summed
+    out, a repeated site, arguments that do not fit, or a plate whose size is not that of the data.
     MissingExtra without NumPyro.
 
     Example:
@@ -111,7 +112,9 @@ def from_numpyro(
     sites = {name: site for name, site in sites.items() if name not in imputed}
     reported, left = _reported(sites, [name for name in names if name not in imputed])
     if left:
-        notes.append(f"{left}, deterministic, not reported: numpyro.infer.Predictive gives them.")
+        notes.append(
+            f"{left}: deterministic and not reported; numpyro.infer.Predictive computes them."
+        )
     output = Report(program or whole, reported) if reported else None
     posterior = Posterior(
         log_prior, log_likelihood, transform=transform, init=init, output=output, data=data, notes=Labels(notes),
@@ -120,7 +123,7 @@ def from_numpyro(
 
 
 def opened(posterior: Any, data: Any, init: Any) -> tuple[Any, Any, Any]:
-    """What `sgld.sample` was given, with a NumPyro model and the data that a posterior holds made explicit."""
+    """Return the arguments of `sgld.sample` with a NumPyro model converted and held data explicit."""
     if not isinstance(posterior, Posterior):
         # a model can only come from a library that is loaded
         if "numpyro" not in sys.modules or not callable(posterior) or isinstance(posterior, type):
@@ -136,12 +139,12 @@ def opened(posterior: Any, data: Any, init: Any) -> tuple[Any, Any, Any]:
 def _whole(
     model: Callable, arguments: Arguments, latents: Latents, init: dict[str, Any]
 ) -> Program:
-    """The program of all arguments at once; where the model must see their values, these are static."""
+    """Return the program of all arguments; these are static if the model must see their values."""
     gradient = jax.grad(lambda position, program: Density(program)(position))
     program = Program.of(model, arguments, latents)
     try:
         jax.eval_shape(gradient, init, program)
-    except Exception:  # numpy's functions, say, want no tracer
+    except Exception:  # functions of NumPy, for example, do not accept tracers
         program = Program.of(model, arguments, latents, concrete=True)
     try:
         jax.eval_shape(gradient, init, program)
@@ -155,38 +158,38 @@ def _whole(
 def _check_whole(
     sites: Mapping[str, Site], latents: Latents, whole: Program, init: dict[str, Any], reason: str
 ) -> None:
-    """UsageError where what is summed out, or integrates to 1, does so among single rows alone."""
+    """Raise UsageError if summing out or dropping a site is valid only for single rows."""
     for name in latents.summed:
         error = discrete(name, sites[name])
-        raise UsageError(f"{error} Rows cannot be taken one by one: {reason}.")
+        raise UsageError(f"{error} Rows cannot be evaluated one by one: {reason}.")
     density = Density(whole)
     for name in latents.dropped:
         other = {**init, name: np.asarray(sites[name]["value"])[::-1]}
         if not np.allclose(density(init), density(other)):
             raise UsageError(
-                f"other sites depend on {name!r}, which obs_mask imputes where nothing is observed; write the missing "
-                "values as a latent site of their own."
+                f"other sites depend on {name!r}, which obs_mask imputes where values are missing; write the missing "
+                "values as a separate latent site."
             )
 
 
 def _notes(sites: Mapping[str, Site]) -> list[str]:
-    """What is done with a part of the model that its author may have meant otherwise."""
+    """Return notes on parts of the model that its author may have meant otherwise."""
     notes = []
     for name, site in sites.items():
         if site["type"] == "plate" and site["asked"] is not None:
             notes.append(
-                f"plate {name!r} asks for subsamples of {site['asked']}; all its members count, and batches are chosen "
-                "by sgld.sample (batch_size=)."
+                f"plate {name!r} requests subsamples of {site['asked']}; all its members are used, and sgld.sample "
+                "chooses the batches (batch_size=)."
             )
         if site["type"] == "param":
             notes.append(
-                f"numpyro.param {name!r} stays at its first value; a prior would make it a parameter."
+                f"numpyro.param {name!r} keeps its initial value; give it a prior to sample it."
             )
     return notes
 
 
 def _reported(sites: Mapping[str, Site], names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """The deterministic sites that are reported, and a list of those that are left out."""
+    """Return the deterministic sites that are reported, and a list of those that are left out."""
     kept, total = [], 0
     for name in sorted(names, key=lambda name: np.size(sites[name]["value"])):
         total += np.size(sites[name]["value"])

@@ -3,20 +3,17 @@
     log p(theta, y) = sum over sites outside the row plates  log p(site | theta)
                     + sum over rows i, over sites inside      log p(site_i | theta)
 
-The first sum is the log prior, the second the rows' log likelihoods: the model is run with ONE row
-of every argument that has one per row, and its row plates hold one member.
+The first sum is the log prior, the second the log likelihoods of rows: the model is run with ONE row
+of every argument that has one per row, and its row plates have one member.
 
-From free numbers to a model's constrained sites, and back.
+Free numbers are mapped to constrained sites and back. If the support of a site consists of numbers,
+NumPyro's bijection is used. If it depends on other sites or on data, the bijection is read from a run of
+the model.
 
-Where the support of a site is made of numbers, NumPyro's bijection of it serves. Where it is made of
-other sites, or of data, the bijection is read off a run of the model.
-
-Which plates are over rows, and whether one row at a time says the same as all of them.
-
-A plate is over rows where sites inside it are observed, none inside is latent, and arguments of the
-model have its size as leading axis. Everything else about a model is found by running it: at several
-positions, in double precision, every row by itself must have the log density that it has among all,
-and the sites outside must not see that the other rows are gone.
+A plate is over rows if sites inside it are observed, none inside is latent, and arguments of the
+model have its size as leading axis. All other properties of a model are found by running it. At several
+positions, in double precision, every row alone must have the log density that it has among all rows,
+and the sites outside must not change when the other rows are removed.
 """
 
 from __future__ import annotations
@@ -46,28 +43,28 @@ from .numpyro_sites import (
 from .posterior import Constraints, Transform
 
 PyTree = Any
-NAN_SUFFIX = " is NaN"  # beside the name of a row leaf that holds some
+NAN_SUFFIX = " is NaN"  # appended to the name of a row leaf that contains NaN
 
 
 def row_name(name: str) -> str:
-    """The name of the leaf that says which of a row's numbers are NaN."""
+    """Return the name of the leaf that marks which of a row's numbers are NaN."""
     return name + NAN_SUFFIX
 
 
 @dataclass(frozen=True)
 class Form:
-    """What is static of a program.
+    """The static part of a program.
 
     Attributes:
-      model: the user's.
-      treedef: of its arguments.
-      slots: for each argument's leaf, what stands there: ("row", name), a leaf of the data;
-        ("number", k), an array; ("held", value), what is no array, or one that must be concrete.
+      model: the user's model.
+      treedef: the structure of its arguments.
+      slots: the content of each argument's leaf: ("row", name), a leaf of the data;
+        ("number", k), an array; ("held", value), not an array, or one that must be concrete.
       plates: the row plates.
-      blank: shape and dtype of each row leaf, all rows of it, where no site outside the row plates
-        looks at their values; None where one does, and they are numbers too.
+      blank: shape and dtype of each row leaf, for all rows, if no site outside the row plates
+        uses their values; None if one does, and they are numbers too.
       dropped: latent sites that are neither sampled nor counted (`Latents`).
-      summed: discrete latent sites of the rows, and the values they can take.
+      summed: discrete latent sites of the rows, and their possible values.
     """
 
     model: Callable
@@ -82,11 +79,11 @@ class Form:
 @as_pytree
 @dataclass(frozen=True)
 class Program:
-    """A model with its arguments, ready to be run at any position.
+    """A model with its arguments, which can be run at any position.
 
     Attributes:
-      numbers: the arrays among the arguments, but for rows.
-      whole: all rows, by name, where a site outside the row plates looks at them; else nothing.
+      numbers: the arrays among the arguments, except for rows.
+      whole: all rows, by name, if a site outside the row plates uses them; else empty.
     """
 
     numbers: tuple[Any, ...]
@@ -98,7 +95,7 @@ class Program:
         cls, model: Callable, arguments: Arguments, latents: Latents, *, rows: tuple[str, ...] = (),
         plates: frozenset[str] = frozenset(), concrete: bool = False,
     ) -> Program:  # fmt: skip
-        """A program whose arguments of names `rows` are rows; with `concrete`, its numbers are static."""
+        """Return a program whose arguments `rows` are rows; `concrete` makes its numbers static."""
         slots, numbers, blank = [], [], []
         for leaf in arguments.leaves:
             if leaf.name in rows:
@@ -120,9 +117,9 @@ class Program:
         self, position: Mapping[str, Any], rows: Mapping[str, Any] | None = None, *,
         one: bool = False, inner: Any = None,
     ) -> dict[str, Site]:  # fmt: skip
-        """The model's sites at a position: with `one`, of one row `rows`, else of all.
+        """Return the model's sites at a position: with `one` for the single row `rows`, else all.
 
-        Without `rows` those that the program holds are taken, or zeros where nobody looks.
+        Without `rows`, the program's own rows are used, or zeros if no site depends on them.
         """
         if rows is None:
             rows = self.whole or self._blank()
@@ -147,11 +144,11 @@ class Program:
         }
 
     def inside(self, sites: Mapping[str, Site]) -> dict[str, Site]:
-        """The sample sites in the row plates."""
+        """Return the sample sites in the row plates."""
         return {n: s for n, s in self._counted(sites).items() if self._row_frames(s)}
 
     def outside(self, sites: Mapping[str, Site]) -> dict[str, Site]:
-        """All other sample sites."""
+        """Return all other sample sites."""
         return {n: s for n, s in self._counted(sites).items() if not self._row_frames(s)}
 
     def _counted(self, sites: Mapping[str, Site]) -> dict[str, Site]:
@@ -162,18 +159,18 @@ class Program:
         return {frame.name for frame in site["cond_indep_stack"]} & self.form.plates
 
     def log_prior(self, sites: Mapping[str, Site]) -> Float[Array, ""]:
-        """The sum of the log densities of the sites outside the row plates."""
+        """Return the sum of the log densities of the sites outside the row plates."""
         sizes = plate_sizes(sites)
         return _sum(log_prob(site, sizes) for site in self.outside(sites).values())
 
     def log_likelihood(self, sites: Mapping[str, Site]) -> Float[Array, ""]:
-        """The sum of the log densities of the sites inside the row plates."""
+        """Return the sum of the log densities of the sites inside the row plates."""
         sizes = plate_sizes(sites)
         inside = self.inside(sites).values()
         return _sum(log_prob(site, sizes, self.form.plates) for site in inside)
 
     def by_row(self, sites: Mapping[str, Site]) -> Float[Array, " N"]:
-        """The log densities inside the row plates, summed for each row; of a run with all rows."""
+        """Return the log densities inside the row plates, summed by row, of a run with all rows."""
         sizes = plate_sizes(sites)
         total: Any = 0.0
         for site in self.inside(sites).values():
@@ -202,7 +199,7 @@ def _sum(values: Any) -> Float[Array, ""]:
 @as_pytree
 @dataclass(frozen=True)
 class Prior:
-    """log_prior of a Posterior: all sites outside the row plates."""
+    """The log_prior of a Posterior: all sites outside the row plates."""
 
     program: Program
 
@@ -213,7 +210,7 @@ class Prior:
 @as_pytree
 @dataclass(frozen=True)
 class Likelihood:
-    """log_likelihood of a Posterior: the sites inside the row plates, of one row, discrete ones summed out."""
+    """The log_likelihood of a Posterior: the sites of one row, with discrete ones summed out."""
 
     program: Program
 
@@ -236,7 +233,7 @@ class Likelihood:
 @as_pytree
 @dataclass(frozen=True)
 class Density:
-    """Log density of a Posterior without rows: all sites."""
+    """The log density of a Posterior without rows: all sites."""
 
     program: Program
 
@@ -248,7 +245,7 @@ class Density:
 @as_pytree
 @dataclass(frozen=True)
 class Report:
-    """output of a Posterior: the position and deterministic sites."""
+    """The output of a Posterior: the position and deterministic sites."""
 
     program: Program
     names: tuple[str, ...] = field(metadata={"static": True})
@@ -262,18 +259,17 @@ class Report:
 
 
 def transform_of(latent: Mapping[str, Site], program: Program) -> Transform | None:
-    """The transform of a model's latent sites; None where all are unconstrained."""
+    """Return the transform of a model's latent sites, or None if all are unconstrained."""
     from numpyro.distributions import biject_to, constraints
 
     supports = {name: site["fn"].support for name, site in latent.items()}
     for name, support in supports.items():
         try:
             biject_to(support)
-        except NotImplementedError as error:  # what NumPyro raises where it knows no bijection
+        except NotImplementedError as error:  # NumPyro has no bijection for this support
             raise UsageError(
-                f"the latent site {name!r} has the support {support}, to which there is no bijection from free "
-                "numbers; write it with another distribution, or with numpyro.handlers.reparam "
-                "(ProjectedNormalReparam for a sphere)."
+                f"the latent site {name!r} has the support {support}, and NumPyro has no bijection from free numbers "
+                "to it; use another distribution, or numpyro.handlers.reparam (ProjectedNormalReparam for a sphere)."
             ) from error
     if all(support is constraints.real for support in supports.values()):
         return None
@@ -286,21 +282,21 @@ def transform_of(latent: Mapping[str, Site], program: Program) -> Transform | No
 @as_pytree
 @dataclass(frozen=True)
 class Supported:
-    """Each site's bijection onto its support at the values of the sites before it."""
+    """Each site's bijection onto its support, at the values of the sites before it."""
 
     program: Program
     names: tuple[str, ...] = field(metadata={"static": True})
 
     def forward(self, free: PyTree) -> PyTree:
-        """Constrained values."""
+        """Return constrained values."""
         return self._walk(free, lambda t, x: (t(x), t(x)))[0]
 
     def inverse(self, position: PyTree) -> PyTree:
-        """Free values."""
+        """Return free values."""
         return self._walk(position, lambda t, y: (y, t._inverse(jnp.asarray(y))))[0]
 
     def log_det(self, free: PyTree) -> Float[Array, ""]:
-        """The sum over sites of log |d position / d free|."""
+        """Return the sum over sites of log |d position / d free|."""
 
         def one(t: Any, x: Any) -> tuple[Any, Any]:
             y = t(x)
@@ -309,7 +305,7 @@ class Supported:
         return sum(self._walk(free, one)[0].values(), start=jnp.zeros(()))
 
     def _walk(self, given: PyTree, step: Callable) -> tuple[dict[str, Any], Any]:
-        """`step(bijection, given value) -> (the site's value, what is kept)` at every latent site."""
+        """Apply `step(bijection, given value) -> (site value, kept value)` at every latent site."""
         from numpyro.distributions import biject_to
         from numpyro.primitives import Messenger
 
@@ -330,15 +326,15 @@ class Supported:
 
 COMPARED_POINTS = 3
 PLATE_ROWS = 4096
-MAX_ROW_ERROR = 1e-4  # of a row's log density, where a model computes in single precision
-TOTAL_ERROR = 1e-2  # of the log density of all rows, in nats: nobody sees it in a posterior
-# of all rows' log densities, where nothing is computed in double precision
+MAX_ROW_ERROR = 1e-4  # relative, of a row's log density, for models in single precision
+TOTAL_ERROR = 1e-2  # nats of the log density of all rows: negligible in a posterior
+# relative, of all rows' log densities, without double precision
 FLOAT32_ERROR = 1e-6
 
 
 @dataclass(frozen=True)
 class RowPlates:
-    """Plates over the same rows, their size, and the arguments that have a row for each member."""
+    """Plates over the same rows, their size, and the arguments with one row per member."""
 
     plates: frozenset[str]
     size: int
@@ -347,7 +343,7 @@ class RowPlates:
 
 @dataclass(frozen=True)
 class Found:
-    """A program by rows that was found right, or why there is none."""
+    """A verified program by rows, or the reason why there is none."""
 
     program: Program | None = None
     reason: str = ""
@@ -355,7 +351,7 @@ class Found:
 
 
 def find_rows(arguments: Arguments, sites: Mapping[str, Site]) -> RowPlates | str:
-    """The row plates of a model, the largest ones; or a sentence's end that says why there are none."""
+    """Return the largest row plates of a model, or the reason why there are none."""
     sampled = Latents.of(sites).sampled
     held = {f.name: name for name, site in sampled.items() for f in site["cond_indep_stack"]}
     sizes = plate_sizes(sites)
@@ -363,17 +359,17 @@ def find_rows(arguments: Arguments, sites: Mapping[str, Site]) -> RowPlates | st
     over = list(dict.fromkeys(f.name for site in observed for f in site["cond_indep_stack"]))
     if not over:
         return (
-            "no observed site is inside a plate; put them into numpyro.plate(name, number of rows) and give "
-            "the data as arguments of the model"
+            "no observed site is inside a plate; put the observed sites into numpyro.plate(name, number of rows) and "
+            "pass the data as arguments of the model"
         )
     free = [name for name in over if name not in held]
     if not free:
-        return f"plate {over[0]!r} holds the latent site {held[over[0]]!r} beside observed ones"
+        return f"plate {over[0]!r} holds the latent site {held[over[0]]!r} in addition to observed ones"
     lengths = {leaf.length for leaf in arguments.leaves}
     known = [name for name in free if sizes[name] in lengths]
     if not known:
         return (
-            f"no argument of the model has {sizes[free[0]]} rows, the size of plate {free[0]!r}; give the data as "
+            f"no argument of the model has {sizes[free[0]]} rows, the size of plate {free[0]!r}; pass the data as "
             "arrays among its arguments"
         )
     size = max(sizes[name] for name in known)
@@ -382,7 +378,7 @@ def find_rows(arguments: Arguments, sites: Mapping[str, Site]) -> RowPlates | st
 
 
 def packed(arguments: Arguments, rows: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The rows as data: by the names of the arguments; of those with NaN, where they are."""
+    """Return the rows as data by argument name, with masks of NaN where there are any."""
     data: dict[str, np.ndarray] = {}
     for leaf in arguments.leaves:
         if leaf.name not in rows:
@@ -400,13 +396,16 @@ def by_rows(
     model: Any, arguments: Arguments, latents: Latents, found: RowPlates,
     transform: Transform | None, init: PyTree,
 ) -> Found:  # fmt: skip
-    """The program that runs the model one row at a time, checked at every row; or why there is none."""
+    """Return the program that runs the model one row at a time, checked at every row.
+
+    The result holds the reason if there is no such program.
+    """
     program = Program.of(model, arguments, latents, rows=found.rows, plates=found.plates)
     data = packed(arguments, found.rows)
     given = (program, data, latents, transform, init)
     try:
-        # of arrays that the model closes over JAX keeps the precision in which it meets them, as long as
-        # anybody holds what was made of them
+        # JAX fixes the precision of arrays in the model's closure at the first trace, as long as a
+        # reference to that trace exists
         held = _both.trace(*_doubled(*given))
         try:
             with jax.enable_x64(True):
@@ -416,19 +415,19 @@ def by_rows(
         del held
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
         return Found(
-            reason="it looks at values of its arguments (np.unique or int() of an array, say), which is not possible "
-            "with one row at a time; give what it makes of them, a number of groups, as an argument"
+            reason="it uses values of its arguments (np.unique or int() of an array, say), which is not possible "
+            "with one row at a time; pass the derived value, such as a number of groups, as an argument"
         )
-    except Exception as error:  # whatever a model does with one row instead of all
-        return Found(reason=f"run with one row at a time it fails: {first_line(error)}")
+    except Exception as error:  # a model may raise any type with one row instead of all
+        return Found(reason=f"it fails when run with one row at a time: {first_line(error)}")
     differs = _differing(whole["rows"], alone["rows"])
     if differs is not None:
         return Found(
-            reason=f"row {differs} has another log density alone than among all: rows depend on one another, "
-            "or on numbers made of all rows; make those outside the model and give them as arguments"
+            reason=f"the log density of row {differs} differs alone and among all rows: rows depend on one another, "
+            "or on values computed from all rows; compute those outside the model and pass them as arguments"
         )
     if _differing(whole["prior"][:, None], alone["prior"][:, None]) is not None:
-        # a site outside the plates looks at the rows, as a prior scaled by the outcome's mean does
+        # a site outside the plates depends on the rows, such as a prior scaled by the outcome's mean
         form = replace(program.form, blank=None)
         program = replace(program, whole=data, form=form)
     same = [n for n in whole["sites"] if _differing(whole["sites"][n], alone["sites"][n]) is None]
@@ -439,7 +438,7 @@ def _compared(
     program: Program, data: dict[str, np.ndarray], latents: Latents,
     transform: Transform | None, init: PyTree,
 ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """Log densities of rows and of the rest, and deterministic sites: of the whole model, of one row alone."""
+    """Return log densities and deterministic sites of the whole model, and of one row at a time."""
     return jax.tree.map(np.asarray, _both(*_doubled(program, data, latents, transform, init)))
 
 
@@ -447,7 +446,7 @@ def _doubled(
     program: Program, data: dict[str, np.ndarray], latents: Latents,
     transform: Transform | None, init: PyTree,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """What `_both` is given, in double precision where that is on."""
+    """Return the arguments of `_both`, in double precision if that is enabled."""
     double = lambda x: x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x  # noqa: E731
     program, data, init = jax.tree.map(lambda x: double(np.asarray(x)), (program, data, init))
     form = program.form
@@ -467,7 +466,7 @@ def _doubled(
 def _both(
     program: Program, data: PyTree, summed: PyTree, transform: Transform | None, points: PyTree
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """At every point: of a run of all rows; and of each row's own run, and one without rows."""
+    """Return results at every point: of a run with all rows, and of runs of each row and of none."""
 
     def told(sites: Mapping[str, Site], rows: Any) -> dict[str, Any]:
         fixed = {n: jnp.ravel(s["value"]) for n, s in sites.items() if s["type"] == "deterministic"}
@@ -489,7 +488,7 @@ def _both(
 
 
 def _differing(whole: np.ndarray, alone: np.ndarray) -> int | None:
-    """The first column [point, column] that differs, None where all are the same."""
+    """Return the first column of [point, column] that differs, or None if all agree."""
     if whole.shape != alone.shape:
         return 0
     same = (whole == alone) | (np.isnan(whole) & np.isnan(alone))

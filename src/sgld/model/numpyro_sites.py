@@ -1,11 +1,8 @@
-"""One run of a NumPyro model: its sites, their plates and their log densities.
+"""Runs of a NumPyro model (sites, plates, log densities), its arguments, and refused models.
 
-The arguments of a model: which are arrays, which are not, and what each is called.
-
-A model is a function of arrays, sizes, flags and whatever else its author needs. Arrays can be
-leaves of compiled functions, so that other values compile nothing; everything else is static.
-
-What is answered to a model that cannot be sampled: each in a sentence that names the site.
+A model is a function of arrays, sizes, flags and other values. Arrays can be leaves of compiled
+functions, so that other values need no compilation; everything else is static. A model that cannot be
+sampled raises a message that names the site.
 """
 
 from __future__ import annotations
@@ -27,9 +24,9 @@ from ..core.validation import is_number
 from ..errors import DataError, SGLDError, UsageError, did_you_mean, need
 
 Site = dict[str, Any]
-# NumPyro's handlers stand on one stack for all threads, and this package traces in several
+# all threads share NumPyro's stack of handlers, and this package traces in several threads
 _ONE_AT_A_TIME = threading.RLock()
-MAX_DISCRETE_VALUES = 64  # of a discrete site that is summed out
+MAX_DISCRETE_VALUES = 64  # values of a discrete site that is summed out
 
 
 def run(
@@ -43,11 +40,11 @@ def run(
     start: Any = None,
     seen: dict[str, int] | None = None,
 ) -> dict[str, Site]:
-    """The sites of one run of the model, by name, with `values` at its latent ones.
+    """Return the sites of one run of the model, by name, with `values` at its latent sites.
 
-    Every plate holds all its members, whatever subsample_size it asks for, but those of `rows` hold
-    one. `inner` is another handler, around the plates and inside all else; `start` gives values to
-    latent sites that have none. `seen` is told every plate and its size on the way.
+    Every plate has all its members, whatever subsample_size it requests, except that plates in `rows` have
+    one. `inner` is another handler, applied around the plates and inside all others. `start` gives values to
+    latent sites that have none. `seen` receives every plate and its size during the run.
     """
     handlers = need("numpyro.handlers", "numpyro")
     model = _whole_plates(model, rows, seen)
@@ -78,7 +75,7 @@ def _whole_plates(model: Callable, rows: frozenset[str], seen: dict[str, int] | 
 
 
 def sample_sites(sites: Mapping[str, Site], *, observed: bool) -> dict[str, Site]:
-    """The sample sites that are observed, or those that are not."""
+    """Return the sample sites that are observed, or those that are not."""
     return {
         name: site
         for name, site in sites.items()
@@ -88,13 +85,13 @@ def sample_sites(sites: Mapping[str, Site], *, observed: bool) -> dict[str, Site
 
 @dataclass(frozen=True)
 class Latents:
-    """The latent sites of a model, by what becomes of them.
+    """The latent sites of a model, by treatment.
 
     Attributes:
-      sampled: the continuous ones.
-      summed: discrete ones with a number for each member of a plate that holds observed sites, and
-        the values that each can take: they are summed out, row by row.
-      dropped: what `obs_mask` would impute: nothing else depends on it, so that it integrates to 1.
+      sampled: the continuous sites.
+      summed: discrete sites with one value for each member of a plate that holds observed sites, and
+        their possible values: they are summed out, row by row.
+      dropped: sites that `obs_mask` would impute: nothing else depends on them, so they integrate to 1.
     """
 
     sampled: dict[str, Site]
@@ -103,7 +100,7 @@ class Latents:
 
     @classmethod
     def of(cls, sites: Mapping[str, Site]) -> Latents:
-        """Those of one run."""
+        """Return the latent sites of one run."""
         latent, observed = sample_sites(sites, observed=False), sample_sites(sites, observed=True)
         plates = {f.name for site in observed.values() for f in site["cond_indep_stack"]}
         dropped = [n for n in latent if _partner(n) in observed]
@@ -114,7 +111,7 @@ class Latents:
 
 
 def _partner(name: str) -> str | None:
-    """The observed half of a site with obs_mask, by the name of the other."""
+    """Return the name of the observed part of a site with obs_mask, given that of the other part."""
     base = name.removesuffix("_unobserved")
     return None if base == name else base + "_observed"
 
@@ -125,7 +122,7 @@ def _is_discrete(site: Site) -> bool:
 
 
 def _is_of_rows(site: Site, plates: set[str]) -> bool:
-    """Whether a discrete site has one number of few for each member of one plate of these."""
+    """Return whether a discrete site has a value from a small set per member of one of the plates."""
     fn, frames = site["fn"], site["cond_indep_stack"]
     inside = len(frames) == 1 and frames[0].name in plates and fn.event_shape == ()
     if not inside or tuple(fn.batch_shape) != (frames[0].size,) or not fn.has_enumerate_support:
@@ -138,14 +135,14 @@ def _support(site: Site) -> np.ndarray:
 
 
 def plate_sizes(sites: Mapping[str, Site]) -> dict[str, int]:
-    """The size that the model gives each plate."""
+    """Return the size that the model gives each plate."""
     return {name: int(site["args"][0]) for name, site in sites.items() if site["type"] == "plate"}
 
 
 def log_prob(site: Site, sizes: Mapping[str, int], rows: Iterable[str] = ()) -> Array:
-    """The log density of a site, one number per member of its plates, times its scale.
+    """Return the log density of a site, one number per member of its plates, times its scale.
 
-    A plate of `rows` that holds one of n members would scale its sites by n, which is taken off.
+    A plate of `rows` that holds one of n members would scale its sites by n; this factor is removed.
     """
     value = site["fn"].log_prob(site["value"])
     scale = site["scale"]
@@ -159,8 +156,8 @@ def log_prob(site: Site, sizes: Mapping[str, int], rows: Iterable[str] = ()) -> 
 
 
 def first_line(error: Exception) -> str:
-    """The kind of an exception and the first line of what it says."""
-    text = (str(error).strip() or "without a word").splitlines()[0].rstrip(".")
+    """Return the type of an exception and the first line of its message."""
+    text = (str(error).strip() or "no message").splitlines()[0].rstrip(".")
     return f"{type(error).__name__}: {text}"
 
 
@@ -169,7 +166,7 @@ def first_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Leaf:
-    """One argument or one part of it: its name, what was given, and the array where it is one."""
+    """One argument or a part of it: its name, its value, and the array if it is one."""
 
     name: str
     value: Any
@@ -177,20 +174,20 @@ class Leaf:
 
     @property
     def length(self) -> int | None:
-        """The leading axis, None for what has none."""
+        """The length of the leading axis, or None without one."""
         return self.array.shape[0] if self.array is not None and self.array.ndim else None
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of one call, flattened."""
+    """The flattened arguments of one call."""
 
     leaves: tuple[Leaf, ...]
     treedef: Any
 
     @classmethod
     def of(cls, model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> Arguments:
-        """The arguments of `model(*args, **kwargs)`. Raises UsageError where it takes others."""
+        """Return the arguments of `model(*args, **kwargs)`; raise UsageError if they do not fit."""
         positional = _names(model, args, kwargs)
         given = (tuple(args), dict(kwargs))
         flat, treedef = jax.tree_util.tree_flatten_with_path(given, is_leaf=_is_leaf)
@@ -204,17 +201,17 @@ class Arguments:
         return cls(tuple(leaves), treedef)
 
     def call(self, values: list[Any]) -> tuple[tuple, dict[str, Any]]:
-        """`(args, kwargs)` with these in place of the leaves."""
+        """Return `(args, kwargs)` with these values in place of the leaves."""
         return jax.tree.unflatten(self.treedef, values)
 
     @property
     def given(self) -> tuple[tuple, dict[str, Any]]:
-        """`(args, kwargs)` as they came."""
+        """The original `(args, kwargs)`."""
         return self.call([leaf.value for leaf in self.leaves])
 
     @property
     def foreign(self) -> bool:
-        """Whether some are numbers in what is no array: a Series, a list."""
+        """Whether some numbers are not in arrays: in a Series or a list."""
         own = (np.ndarray, np.generic, jax.Array)
         return any(
             leaf.array is not None and not isinstance(leaf.value, own) for leaf in self.leaves
@@ -222,14 +219,14 @@ class Arguments:
 
     @property
     def as_arrays(self) -> tuple[tuple, dict[str, Any]]:
-        """`(args, kwargs)`, all numbers in arrays."""
+        """The `(args, kwargs)` with all numbers in arrays."""
         return self.call([leaf.value if leaf.array is None else leaf.array for leaf in self.leaves])
 
 
 def unwrapped(
     model: Callable, args: tuple, kwargs: Mapping[str, Any]
 ) -> tuple[Callable, tuple, dict[str, Any]]:
-    """The model and all its arguments, those of `functools.partial` and `handlers.condition` too."""
+    """Return the model and all its arguments, with those of `partial` and `handlers.condition`."""
     if isinstance(model, partial):
         return unwrapped(model.func, (*model.args, *args), {**model.keywords, **kwargs})
     handlers = need("numpyro.handlers", "numpyro")
@@ -240,7 +237,7 @@ def unwrapped(
 
 @dataclass(frozen=True)
 class Conditioned:
-    """A model under `handlers.condition` as a function of what it is conditioned on, too."""
+    """A model under `handlers.condition` whose conditions are arguments too."""
 
     model: Callable
 
@@ -260,12 +257,12 @@ class Conditioned:
 
 
 def name_of(model: Any) -> str:
-    """What a model is called in a sentence."""
+    """Return the name of a model for messages."""
     return getattr(model, "__name__", type(model).__name__)
 
 
 def spread(model: Callable, data: Any) -> tuple[tuple, dict[str, Any]]:
-    """`(args, kwargs)` from `data=` of a call: a tuple, a dict by the names of parameters, or one argument."""
+    """Return `(args, kwargs)` from `data=`: a tuple, a dict by parameter names, or one argument."""
     if data is None:
         return (), {}
     if isinstance(data, tuple) and not hasattr(data, "_fields"):
@@ -285,12 +282,12 @@ def spread(model: Callable, data: Any) -> tuple[tuple, dict[str, Any]]:
 def _parameters(model: Callable) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(model).parameters
-    except (TypeError, ValueError):  # a callable that does not tell
+    except (TypeError, ValueError):  # a callable without a signature
         return {}
 
 
 def _names(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> list[str]:
-    """One name per positional argument."""
+    """Return one name per positional argument."""
     parameters = _parameters(model)
     try:
         inspect.signature(model).bind(*args, **kwargs)
@@ -310,20 +307,20 @@ def _names(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> list[str]
 
 
 def _is_leaf(value: Any) -> bool:
-    """A list of numbers is one array; a tuple may be a shape."""
+    """Return whether a value is one leaf: a list of numbers is one array, a tuple may be a shape."""
     return value is None or (isinstance(value, list) and bool(value) and all(map(is_number, value)))
 
 
 def _array(value: Any) -> np.ndarray | None:
-    """The numbers of an argument, None for what holds none (flags, names, keys, functions, sizes)."""
-    table = hasattr(value, "columns")  # of several columns, by name: no array to slice
+    """Return the numbers of an argument, or None for flags, names, keys, functions and sizes."""
+    table = hasattr(value, "columns")  # several named columns: not an array to slice
     if table or not (isinstance(value, list) or hasattr(value, "__array__")):
         return None
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.extended):
         return None
     array = np.asarray(value)
     number = np.issubdtype(array.dtype, np.number) or array.dtype == bool
-    # a whole number by itself is a size, and must be one when the model is compiled
+    # a single whole number is a size, and must stay static when the model is compiled
     size = array.ndim == 0 and not np.issubdtype(array.dtype, np.floating)
     return None if size or not number else array
 
@@ -331,11 +328,11 @@ def _array(value: Any) -> np.ndarray | None:
 # -- refusals ------------------------------------------------------------------------------
 
 
-MAX_LOCAL_NUMBERS = 20_000  # numbers that latent sites among the observed ones may hold
+MAX_LOCAL_NUMBERS = 20_000  # numbers that a latent site in a plate of observed sites may hold
 
 
 def traced(model: Callable, arguments: Arguments) -> dict[str, Site]:
-    """The sites of the model at its prior's median. Raises UsageError for whatever goes wrong in it."""
+    """Return the sites of the model at its prior's median; raise UsageError for any failure."""
     from numpyro.infer import init_to_median
 
     plates: dict[str, int] = {}
@@ -347,7 +344,7 @@ def traced(model: Callable, arguments: Arguments) -> dict[str, Site]:
     try:
         try:
             return sites_of(arguments.given)
-        except Exception:  # of a Series, say, which JAX takes for no array
+        except Exception:  # for example of a Series, which is not an array for JAX
             if not arguments.foreign:
                 raise
             return sites_of(arguments.as_arrays)
@@ -359,14 +356,14 @@ def traced(model: Callable, arguments: Arguments) -> dict[str, Site]:
         raise UsageError(
             f"the model {name_of(model)!r} {why}; give every site its own name."
         ) from error
-    except Exception as error:  # whatever a user's function raises
+    except Exception as error:  # a user's function may raise any type
         raise UsageError(_failed(model, arguments, plates, error)) from error
 
 
 def _failed(
     model: Callable, arguments: Arguments, plates: Mapping[str, int], error: Exception
 ) -> str:
-    """The sentence for an exception inside a model."""
+    """Return the message for an exception inside a model."""
     text = first_line(error)
     lengths = {leaf.name: leaf.length for leaf in arguments.leaves if leaf.length is not None}
     for plate, size in plates.items():
@@ -379,13 +376,13 @@ def _failed(
     holes = next(filter(None, map(_not_finite, arguments.leaves)), None)
     if holes is not None:
         return (
-            f"the model {name_of(model)!r} fails: argument {holes}; leave that row out, or fill it."
+            f"the model {name_of(model)!r} fails: argument {holes}; remove that row, or fill it in."
         )
     return f"the model {name_of(model)!r} fails at its prior's median: {text}."
 
 
 def _not_finite(leaf: Leaf) -> str | None:
-    """Where an argument holds NaN or infinity, in words."""
+    """Describe where an argument holds NaN or infinity; return None if it does not."""
     if leaf.array is None or leaf.array.dtype.kind != "f" or np.isfinite(leaf.array).all():
         return None
     where = tuple(int(i) for i in np.argwhere(~np.isfinite(leaf.array))[0])
@@ -394,7 +391,7 @@ def _not_finite(leaf: Leaf) -> str | None:
 
 
 def check_sites(model: Callable, sites: Mapping[str, Site]) -> None:
-    """UsageError for a model that has no posterior, or none that can be sampled."""
+    """Raise UsageError for a model without a posterior, or with one that cannot be sampled."""
     observed = sample_sites(sites, observed=True)
     latent = sample_sites(sites, observed=False)
     if not latent and not observed:
@@ -403,12 +400,12 @@ def check_sites(model: Callable, sites: Mapping[str, Site]) -> None:
         )
     if not observed:
         raise UsageError(
-            f"the model {name_of(model)!r} has no observed site, so that its draws would be the prior's: give the "
-            "outcome (is it an argument left at None?), or draw from the prior with numpyro.infer.Predictive."
+            f"the model {name_of(model)!r} has no observed site, so its draws would be the prior's: give the outcome "
+            "(is it an argument left at None?), or draw from the prior with numpyro.infer.Predictive."
         )
     if not latent:
         raise UsageError(
-            f"the model {name_of(model)!r} has no latent site: nothing is to be learnt."
+            f"the model {name_of(model)!r} has no latent site, so it has no parameter to sample."
         )
     latents = Latents.of(sites)
     for name, site in latents.sampled.items():
@@ -432,18 +429,19 @@ def _check_latent(name: str, site: Site) -> None:
 
 
 def discrete(name: str, site: Site) -> UsageError:
-    """The sentence for a discrete site that cannot be summed out."""
+    """Return the error for a discrete site that cannot be summed out."""
     return UsageError(
         f"the latent site {name!r} is discrete ({type(site['fn']).__name__}) and has no gradient; sum it out: write "
         "the sites that depend on it with numpyro.distributions.MixtureSameFamily, or add their log density with "
-        "numpyro.factor. (Summed out here are sites with one number of a few for each row, inside the row plate.)"
+        "numpyro.factor. (Only sites inside the row plate with one of a few values per row are summed out "
+        "automatically.)"
     )
 
 
 def _check_local(
     latent: Mapping[str, Site], observed: Mapping[str, Site], sites: Mapping[str, Site]
 ) -> None:
-    """UsageError for more latent numbers, one for each row, than can be sampled."""
+    """Raise UsageError for more latent numbers per row than can be sampled."""
     sizes = plate_sizes(sites)
     rows = {frame.name for site in observed.values() for frame in site["cond_indep_stack"]}
     for name, site in latent.items():
@@ -451,14 +449,14 @@ def _check_local(
         count = int(np.size(site["value"]))
         if over and count > MAX_LOCAL_NUMBERS:
             raise UsageError(
-                f"the latent site {name!r} stands in plate {over[0]!r} of {sizes[over[0]]} rows, which makes {count} "
-                f"parameters; up to {MAX_LOCAL_NUMBERS} are sampled. Integrate it out (a Normal effect of each row adds its "
-                "variance to the outcome's, a Gamma rate makes GammaPoisson), or let rows share it by group."
+                f"the latent site {name!r} is in plate {over[0]!r} of {sizes[over[0]]} rows, which gives {count} "
+                f"parameters; at most {MAX_LOCAL_NUMBERS} can be sampled. Integrate it out (a Normal effect of each row "
+                "adds its variance to the outcome's, a Gamma rate gives GammaPoisson), or share it between rows by group."
             )
 
 
 def _check_values(name: str, site: Site) -> None:
-    """DataError for an observed value that its distribution cannot have, and no mask leaves out."""
+    """Raise DataError for an observed value outside its distribution that no mask excludes."""
     fn, value = site["fn"], site["value"]
     mask, base = getattr(fn, "_mask", None), getattr(fn, "base_dist", fn)
     base = fn if mask is None else base
@@ -466,12 +464,9 @@ def _check_values(name: str, site: Site) -> None:
         return
     value = jnp.asarray(value)
     try:
-        with warnings.catch_warnings(action="ignore"):  # NumPyro's own, of the same values
+        with warnings.catch_warnings(action="ignore"):  # NumPyro warns of the same values
             bad = ~np.asarray(base.support(value)) & ~np.isfinite(np.asarray(base.log_prob(value)))
-    except (
-        TypeError,
-        ValueError,
-    ):  # parameters that are a table's columns: the density is looked at later
+    except (TypeError, ValueError):  # parameters in a table's columns: the density is checked later
         return
     if mask is not None:
         bad = bad & np.broadcast_to(np.asarray(mask), bad.shape)
@@ -479,20 +474,20 @@ def _check_values(name: str, site: Site) -> None:
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         place = f" in row {where[0]} (counted from 0)" if where else ""
         raise DataError(
-            f"the observed site {name!r} is {value[where]}{place}, which its {type(base).__name__} cannot be; leave that "
-            "row out, or mask it (obs_mask=)."
+            f"the observed site {name!r} is {value[where]}{place}, outside the support of its {type(base).__name__}; "
+            "remove that row, or mask it (obs_mask=)."
         )
 
 
 def _check_shape(name: str, site: Site) -> None:
-    """UsageError where an observed site is broadcast against its plates or its distribution."""
+    """Raise UsageError if an observed site is broadcast against its plates or its distribution."""
     fn, value = site["fn"], site["value"]
     batch = tuple(fn.batch_shape)
     for frame in site["cond_indep_stack"]:
         if batch[frame.dim] != frame.size:
             raise UsageError(
                 f"plate {frame.name!r} has size {frame.size}, and the observed site {name!r} has {batch[frame.dim]} "
-                "numbers along it; give the plate the number of rows."
+                "values along it; make the plate's size the number of rows."
             )
     shape = jnp.shape(value)
     try:
@@ -500,10 +495,10 @@ def _check_shape(name: str, site: Site) -> None:
     except ValueError:
         raise UsageError(
             f"the observed site {name!r} has values of shape {shape} and a distribution of batch shape {batch}, which "
-            "do not go together; give both one shape: as many outcomes as rows."
+            "do not match; give both the same shape: as many outcomes as rows."
         ) from None
     if site["cond_indep_stack"] and got != batch:
         raise UsageError(
             f"the observed site {name!r} has values of shape {shape} and a distribution of batch shape {batch}, which "
-            f"together make {got}: every value would be compared with every row; give both one shape."
+            f"broadcast to {got}: every value would be compared with every row; give both the same shape."
         )

@@ -1,11 +1,11 @@
-"""The object everything samples: a log prior plus a sum of per-datum log likelihoods.
+"""The posterior that every method samples: a log prior plus a sum of log likelihoods per datum.
 
     log p(theta | data) = log_prior(theta) + sum_i log_likelihood(theta, datum_i) + constant
 
-Functions are static parts of the pytree, numbers bound to them are leaves, so that a
-change of numbers (a prior's scale, say) recompiles nothing. Constrained parameters are
-sampled as free ones: theta = constrain(phi), with log |d theta / d phi| added once, to
-the prior's side.
+Functions are static parts of the pytree and numbers bound to them are leaves, so that a
+change of numbers (a prior's scale, for example) needs no compilation. Constrained parameters are
+sampled in free coordinates: theta = constrain(phi), and log |d theta / d phi| is added once, to
+the prior.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Transform(Protocol):
 
 
 def _as_pytree(function: Callable) -> Callable:
-    """A callable whose plain functions are static and whose bound numbers are leaves."""
+    """Return a callable pytree: plain functions are static and bound numbers are leaves."""
     if jax.tree_util.all_leaves([function]):
         return Partial(function)
     return function
 
 
 def _log_concave(function: Any) -> bool:
-    """Whether a function says so, with all functions that are bound to it."""
+    """Return whether a function and all functions bound to it are marked as log-concave."""
     if not isinstance(function, Partial):
         return getattr(function, "log_concave", False) is True
     bound = [value for value in (*function.args, *function.keywords.values()) if callable(value)]
@@ -52,7 +52,7 @@ def _log_concave(function: Any) -> bool:
 
 
 class Labels(tuple[str, ...]):
-    """Names that are all equal to compiled code: other labels on the same model compile nothing."""
+    """Names that compiled code treats as equal: other labels on a model need no compilation."""
 
     __slots__ = ()
 
@@ -75,24 +75,24 @@ class Posterior:
         every array of the data. The library sums it over rows.
       constraints: a pytree like the position, with its names, whose leaves are constraints of
         `numpyro.distributions.constraints` (None: unconstrained); one for a whole part of the
-        position (a network, say) holds for all its leaves. The priors and likelihoods see
-        constrained values; the Jacobian is added here, once.
+        position (a network, for example) applies to all its leaves. The priors and likelihoods receive
+        constrained values; the Jacobian is added once by the library.
       transform: instead of `constraints`, any object with `forward`, `inverse`, `log_det`.
-      init: a position to start from when `sgld.sample` is given none.
+      init: a position to start from if `sgld.sample` is given none.
       output: `output(position) -> pytree`, what draws report instead of the position (a
         regression sampled in standardised coordinates reports original ones).
       names: one name per flat entry of the reported pytree, for tables.
-      predict: `predict(position, datum) -> array`, what the model predicts of one datum: a number or
-        several, or the log probabilities of classes (their exponentials sum to 1). Given, runs are
-        tuned and judged by predictions at some rows, not by single parameters, as those of a network
-        are (`docs/networks.md`); of a module as the position, what it returns is known without.
-      predict_at: the rows at which that is done, arrays like the data's with a leading row axis (None: 64 rows
-        of the data). What is wanted far from the data mixes more slowly than what is wanted at them.
-      data: the rows, where `sgld.sample` is given none (`sgld.from_numpyro` puts them here).
+      predict: `predict(position, datum) -> array`, the model's prediction for one datum: one or
+        several numbers, or the log probabilities of classes (their exponentials sum to 1). If given, runs are
+        tuned and judged by predictions at some rows, not by single parameters, as for
+        networks (`docs/networks.md`). A module as the position needs no `predict`: its output is used.
+      predict_at: the rows for these predictions, arrays like the data's with a leading row axis (None: 64 rows
+        of the data). Predictions far from the data mix more slowly than predictions at them.
+      data: the rows, if `sgld.sample` is given none (`sgld.from_numpyro` sets them).
       notes: sentences that the summary of every run repeats.
 
-    A function's numbers can be bound with `jax.tree_util.Partial(f, scale)`; changing them
-    then compiles nothing.
+    A function's numbers can be bound with `jax.tree_util.Partial(f, scale)`; a change of them
+    then needs no compilation.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -119,7 +119,7 @@ class Posterior:
 
     def __post_init__(self) -> None:
         if jax.tree_util.all_leaves([self.log_prior]) and not callable(self.log_prior):
-            # JAX rebuilds pytrees with placeholders inside; only a user's own mistakes are answered.
+            # JAX rebuilds pytrees with placeholders; only values that a user gave are checked.
             if isinstance(self.log_prior, (int, float, str)):
                 raise UsageError(
                     f"log_prior must be a function of a position. Got {self.log_prior!r}."
@@ -141,10 +141,10 @@ class Posterior:
 
     @property
     def log_concave(self) -> bool:
-        """Whether prior and likelihood are known to be log-concave in the position: one mode, and no heavy tail.
+        """Whether prior and likelihood are known to be log-concave in the position.
 
-        Of functions that say so themselves (`function.log_concave = True`), as a formula's do where it is so: there
-        no other mode is looked for. False says nothing.
+        A log-concave density has one mode and no heavy tail, so the search for other modes is skipped. Functions declare
+        it (`function.log_concave = True`), as those of formulas do where it holds. False means that it is not known.
 
         Example:
           >>> import sgld
@@ -166,7 +166,7 @@ class Posterior:
         return f"Posterior({what}{', constrained' if self.transform is not None else ''})"
 
     def constrain(self, free: PyTree) -> PyTree:
-        """The position of a free pytree.
+        """Return the position of a free pytree.
 
         Args:
           free: a pytree like the position, unconstrained.
@@ -182,12 +182,12 @@ class Posterior:
         return free if self.transform is None else self.transform.forward(free)
 
     def unconstrain(self, position: PyTree) -> PyTree:
-        """The free pytree of a position, the inverse of `constrain`.
+        """Return the free pytree of a position, the inverse of `constrain`.
 
         Args:
-          position: as the prior and the likelihood see it.
+          position: the position, as the prior and the likelihood receive it.
 
-        Raises: UsageError where it violates its constraint.
+        Raises: UsageError if it violates its constraint.
 
         Example:
           >>> import jax.numpy as jnp, sgld
@@ -200,10 +200,11 @@ class Posterior:
         return position if self.transform is None else self.transform.inverse(position)
 
     def log_prior_free(self, free: PyTree, temperature: ArrayLike = 1.0) -> Float[Array, ""]:
-        """Log prior of the position plus T log |Jacobian|: at T = 1 the free pytree's own log density.
+        """Return the log prior of the position plus T log |Jacobian|.
 
-        p(theta | data)^(1/T) is a law of the position, on its own scale. Its free coordinates have the
-        density p^(1/T) |J| = exp((log p + T log |J|) / T): the Jacobian is not tempered.
+        At T = 1 this is the log density of the free pytree. p(theta | data)^(1/T) is a density of the position on
+        its own scale. Its free coordinates have the density p^(1/T) |J| = exp((log p + T log |J|) / T): the Jacobian
+        is not tempered.
 
         Args:
           free: a pytree like the position, unconstrained.
@@ -225,12 +226,12 @@ class Posterior:
     def log_likelihood_free(
         self, free: PyTree, rows: PyTree, weight: Float[Array, " n"] | None = None
     ) -> Float[Array, ""]:
-        """Sum over `rows` (a leading axis on every leaf) of the log likelihoods, weighted.
+        """Return the weighted sum of the log likelihoods over `rows`, which have a leading axis.
 
         Args:
           free: a pytree like the position, unconstrained.
           rows: a pytree like the data.
-          weight: what each row counts, [n]; None: 1.
+          weight: the weight of each row, [n]; None: 1.
 
         Example:
           >>> import jax.numpy as jnp, sgld
@@ -250,10 +251,10 @@ def _bijection(constraint: Any) -> Any:
     dist = need("numpyro.distributions", "numpyro")
     try:
         return dist.biject_to(constraint)
-    except NotImplementedError as error:  # NumPyro's, of a discrete set or a surface
+    except NotImplementedError as error:  # NumPyro has no bijection to a discrete set or a surface
         raise UsageError(
-            f"constraints holds {constraint!r}, which free numbers cannot be mapped onto one to one; sum a discrete "
-            "parameter out of the density, or write the position in free coordinates (or give transform=)."
+            f"constraints holds {constraint!r}, and no bijection from free numbers to it exists; sum a discrete parameter "
+            "out of the density, or write the position in free coordinates (or give transform=)."
         ) from error
 
 
@@ -268,7 +269,7 @@ class Constraints:
 
     @classmethod
     def build(cls, constraints: PyTree) -> Constraints:
-        """The bijections of a pytree of constraints (None leaves: unconstrained)."""
+        """Return the bijections of a pytree of constraints (None leaves: unconstrained)."""
         dist = need("numpyro.distributions", "numpyro")
         kind = dist.constraints.Constraint
         is_leaf = lambda node: node is None or isinstance(node, kind)  # noqa: E731
@@ -287,10 +288,10 @@ class Constraints:
         return cls(bijections, tuple(leaf_names(shaped)), paths)
 
     def _leaves(self, tree: PyTree) -> tuple[list[tuple[Any, ArrayLike]], Any]:
-        """Every leaf with its bijection."""
+        """Return every leaf with its bijection."""
         leaves, treedef = jax.tree.flatten(tree)
         paths, given = _paths(tree), dict(zip(self.paths, self.bijections, strict=True))
-        # an entry holds for all that lies below it
+        # an entry applies to all leaves below it
         found = [[p[:k] for k in range(len(p) + 1) if p[:k] in given] for p in paths]
         used = {*(p for some in found for p in some), *_paths(tree, lambda x: x is None)}
         if not all(found) or not given.keys() <= used:
@@ -298,7 +299,7 @@ class Constraints:
         return [(given[p], x) for (p, *_), x in zip(found, leaves, strict=True)], treedef
 
     def _refuse(self, tree: PyTree, bare: list[bool]) -> None:
-        """UsageError: the first constraint of no parameter, or parameter without an entry."""
+        """Raise UsageError for the first constraint or parameter without a counterpart."""
         count, names, paths = len(self.names), leaf_names(tree), _paths(tree)
         head = (
             f"constraints name {count} {'leaf' if count == 1 else 'leaves'} ({_some(self.names)})"
@@ -310,17 +311,17 @@ class Constraints:
                     f"{did_you_mean(name, names)}"
                 )
         raise UsageError(
-            f"{head}; the position has {names[bare.index(True)]!r} as well: give it an entry, None "
+            f"{head}; the position also has {names[bare.index(True)]!r}: give it an entry, None "
             "for no constraint."
         )
 
     def forward(self, free: PyTree) -> PyTree:
-        """Constrained leaves."""
+        """Return constrained leaves."""
         pairs, treedef = self._leaves(free)
         return treedef.unflatten([t(x) for t, x in pairs])
 
     def inverse(self, position: PyTree) -> PyTree:
-        """Free leaves. Raises UsageError where the position violates its constraint."""
+        """Return free leaves; raise UsageError if the position violates its constraint."""
         pairs, treedef = self._leaves(position)
         free = []
         for (bijection, leaf), name in zip(pairs, leaf_names(position), strict=True):
@@ -331,14 +332,14 @@ class Constraints:
         return treedef.unflatten(free)
 
     def log_det(self, free: PyTree) -> Float[Array, ""]:
-        """The sum over leaves of log |d position / d free|."""
+        """Return the sum over leaves of log |d position / d free|."""
         pairs, _ = self._leaves(free)
         parts = [jnp.sum(t.log_abs_det_jacobian(x, t(x))) for t, x in pairs]
         return sum(parts, start=jnp.zeros(()))
 
 
 def _paths(tree: PyTree, is_leaf: Callable | None = None) -> list[tuple[str, ...]]:
-    """The keys that lead to each leaf; to a bare array "x", its name in tables."""
+    """Return the keys that lead to each leaf; ("x",) for a bare array, as in tables."""
     simple = lambda key: jax.tree_util.keystr((key,), simple=True)  # noqa: E731
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
     return [tuple(map(simple, path)) or ("x",) for path, _ in leaves]
@@ -349,7 +350,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _check_inside(name: str, leaf: Array, constraint: Any) -> None:
-    """UsageError for a start outside its constraint: the first entry that is outside."""
+    """Raise UsageError for a start outside its constraint, with the first such entry."""
     inside = np.asarray(constraint(leaf))
     if inside.all():
         return

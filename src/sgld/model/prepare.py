@@ -1,19 +1,14 @@
-"""What a user gave, checked before anything is computed: every mistake is answered here.
+"""Checks of a call's arguments before any computation, and its Problem.
 
-What a log likelihood must not do: hold the prior, be a mean, or draw at random. Read off its traced expression.
+The log likelihood must not contain the prior, be a mean over rows, or draw random numbers; this is read
+from its traced expression. The library adds log_prior once and log_likelihood for every datum. A likelihood
+that contains the prior counts the prior N times. One that divides by N counts the data once. One with active
+dropout has a single fixed mask. All of these give a plausible but wrong posterior, and no diagnostic detects
+it.
 
-The library adds log_prior once and log_likelihood for every datum. A likelihood with the prior in
-it counts the prior N times, one divided by N counts the data once, one with dropout switched on is of one
-fixed mask: all give a posterior that looks well and is wrong, and no diagnostic sees it.
-
-Functions of the user's own: what they must return.
-
-Rows of the user's own at which a run is judged by predictions.
-
-A Cholesky factor inside the model that is not finite: in float32 a nearly singular matrix has none.
-
-JAX answers with NaN, in every parameter at once; which parameter leads there is found by moving one
-at a time.
+Other checks concern the values that user functions return, the user's rows for predictions, and a Cholesky
+factor inside the model that is not finite. In float32 a nearly singular matrix has no factor, and JAX then
+returns NaN in every parameter. The responsible parameter is found by moving one at a time.
 """
 
 from __future__ import annotations
@@ -49,12 +44,12 @@ from .problem import Problem, Target
 
 LOOP_PRIMITIVES = ("scan", "while", "cond")
 RANDOM_PRIMITIVES = ("random_bits", "threefry2x32")
-MIN_OPERATIONS = 4  # operations from which an expression is nobody's by chance
+MIN_OPERATIONS = 4  # the least operations of an expression that does not recur by chance
 PyTree = Any
 
 
 def check_contract(posterior: Posterior, position: PyTree, datum: PyTree, num_data: int) -> None:
-    """UsageError where log_likelihood contains log_prior, divides by the number of rows, or draws random numbers."""
+    """Raise UsageError if log_likelihood contains log_prior, divides by N, or is random."""
     likelihood = posterior.log_likelihood
     assert likelihood is not None
     prior = jax.make_jaxpr(posterior.log_prior)(position)
@@ -70,29 +65,29 @@ def check_contract(posterior: Posterior, position: PyTree, datum: PyTree, num_da
     (output,) = _expressions(whole, names + rows, seen, drawn)
     if output in drawn:
         raise UsageError(
-            "log_likelihood draws random numbers, which are the same at every call: one fixed mask of dropout, say. Switch "
-            "dropout off (eqx.nn.inference_mode(net), net.eval() in nnx, deterministic=True in linen); what is meant to "
-            "stay is drawn once, before, and used as an array."
+            "log_likelihood draws random numbers, which are the same at every call (one fixed mask of dropout, say). Turn "
+            "dropout off (eqx.nn.inference_mode(net), net.eval() in nnx, deterministic=True in linen); to keep random "
+            "numbers, draw them once before the run and use them as an array."
         )
     if size >= MIN_OPERATIONS and target in seen:
         raise UsageError(
-            "log_likelihood contains log_prior, which the library adds once by itself, and would count "
-            f"{num_data} times; leave the prior out of log_likelihood."
+            f"log_likelihood contains log_prior, which would then count {num_data} times; the library adds the prior "
+            "once, so leave it out of log_likelihood."
         )
     if num_data >= MIN_OPERATIONS and _divides(output, num_data):
         raise UsageError(
             f"log_likelihood divides by the number of rows, {num_data}; return the log likelihood of "
-            "one datum as it is: the library sums over rows (where a mean is meant, as over draws that stand "
-            "for an expectation, give its factor as a column of the data)."
+            "one datum without that factor: the library sums over rows (if a mean is intended, as over draws that "
+            "represent an expectation, give its factor as a column of the data)."
         )
 
 
 def _expressions(
     closed: Any, inputs: list, seen: dict[Any, int], drawn: set[Any] | None = None
 ) -> list:
-    """The outputs as nested tuples; every expression on the way goes into `seen` with its size.
+    """Return the outputs as nested tuples, and add every subexpression with its size to `seen`.
 
-    Those that random numbers go into are put into `drawn`.
+    Subexpressions that depend on random numbers are added to `drawn`.
     """
     jaxpr = getattr(closed, "jaxpr", closed)
     values: dict[Any, Any] = dict(zip(jaxpr.invars, inputs, strict=True))
@@ -109,7 +104,7 @@ def _expressions(
         if inner is not None:
             outputs = _expressions(inner, parts, seen, drawn)
         else:
-            # hashed, not nested: an expression used twice would double the depth each time
+            # hashed, because nesting would double the size with each repeated use
             own = hash((name, str(eqn.params), tuple(parts)))
             outputs = [
                 (name, own, k, tuple(_brief(p) for p in parts)) for k in range(len(eqn.outvars))
@@ -123,9 +118,9 @@ def _expressions(
 
 
 def _called(eqn: Any) -> Any:
-    """Return the expression that an equation evaluates once, of its own arguments; None if there is none.
+    """Return the expression that an equation evaluates once, with its own arguments, or None.
 
-    Of `jax.checkpoint` it is a `Jaxpr`, of `jax.jit` a `ClosedJaxpr`; since JAX 0.11 the two are one class.
+    For `jax.checkpoint` it is a `Jaxpr`, for `jax.jit` a `ClosedJaxpr`; since JAX 0.11 these are one class.
     """
     inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
     jaxpr = getattr(inner, "jaxpr", inner)
@@ -135,11 +130,11 @@ def _called(eqn: Any) -> Any:
         [[getattr(v.aval, "shape", None) for v in variables] for variables in both]
         for both in ((eqn.invars, eqn.outvars), (jaxpr.invars, jaxpr.outvars))
     )
-    return inner if own == called else None  # a reduction, say, evaluates its own of two numbers
+    return inner if own == called else None  # a reduction has an inner function of two numbers
 
 
 def _brief(part: Any) -> Any:
-    """A constant's value; of anything else, what tells it from others."""
+    """Return a constant's value, or the identifying part of any other expression."""
     return part if part[0] == "constant" else part[:2]
 
 
@@ -153,7 +148,7 @@ def _constant(value: Any) -> tuple:
 
 
 def _divides(output: Any, num_data: int) -> bool:
-    """Whether the last operation is a division by N, or a product with 1/N."""
+    """Return whether the last operation is a division by N, or a product with 1/N."""
     if len(output) != 4 or output[0] not in ("div", "mul"):
         return False
     numbers = [part[1] for part in output[3] if part[0] == "constant"]
@@ -171,13 +166,13 @@ SUM_REMEDIES = {
 
 
 def check_scalar(name: str, function: Callable, *arguments: Any) -> None:
-    """UsageError unless a function returns one floating-point number; nothing is computed."""
+    """Raise UsageError unless a function returns one floating-point number, without computing it."""
     with of_the_user(name):
         found = jax.eval_shape(function, *arguments)
     shape, dtype = getattr(found, "shape", None), getattr(found, "dtype", None)
     if shape is None or dtype is None:
         raise UsageError(
-            f"{name} must return one number. Got {_kind(found)}; return an array of no axes."
+            f"{name} must return one number. Got {_kind(found)}; return an array without axes."
         )
     if shape != ():
         raise UsageError(
@@ -197,17 +192,17 @@ def _kind(found: Any) -> str:
 
 
 def with_probe_rows(posterior: Posterior, datum: Any) -> Posterior:
-    """The posterior, its `predict_at` as arrays like the data's, of which `datum` is one.
+    """Return the posterior with `predict_at` as arrays like the data, of which `datum` is one row.
 
-    Raises UsageError where the rows are not like the data's, or nothing is judged by predictions; DataError where they
-    hold what is no number.
+    Raises UsageError if the rows differ in form from the data, or the run is not judged by predictions; DataError
+    if they hold a value that is not finite.
     """
     if posterior.predict_at is None:
         return posterior
     if datum is None or posterior.predict is None:
         raise UsageError(
-            "predict_at holds rows at which predictions are judged, and this run is judged by its parameters; give "
-            "predict= too, or leave predict_at out."
+            "predict_at holds rows for judging predictions, but this run is judged by its parameters; give predict= too, "
+            "or leave predict_at out."
         )
     given, structure = jax.tree.flatten(posterior.predict_at)
     own, expected = jax.tree.flatten(datum)
@@ -226,7 +221,7 @@ def with_probe_rows(posterior: Posterior, datum: Any) -> Posterior:
         if array.dtype.kind not in "biuf":
             raise UsageError(f"predict_at leaf {name!r} must hold numbers. Got {array.dtype}.")
         lengths.add(len(array))
-        with np.errstate(invalid="ignore", over="ignore"):  # of numbers beyond the type's
+        with np.errstate(invalid="ignore", over="ignore"):  # numbers beyond the range of the dtype
             rows.append(array.astype(one.dtype))
         if not (np.isfinite(array).all() and np.isfinite(rows[-1]).all()):
             raise DataError(f"predict_at leaf {name!r} holds a number that is not finite.")
@@ -234,7 +229,7 @@ def with_probe_rows(posterior: Posterior, datum: Any) -> Posterior:
             raise UsageError(f"predict_at leaf {name!r} must hold whole numbers, as the data do.")
     if len(lengths) > 1 or 0 in lengths:
         raise UsageError(
-            f"the arrays of predict_at must have one number of rows, at least 1. Got {sorted(lengths)}."
+            f"the arrays of predict_at must have the same number of rows, at least 1. Got {sorted(lengths)}."
         )
     return replace(posterior, predict_at=structure.unflatten(rows))
 
@@ -242,17 +237,17 @@ def with_probe_rows(posterior: Posterior, datum: Any) -> Posterior:
 # -- cholesky ------------------------------------------------------------------------------
 
 
-MOVE_SCALES = (1.0, 2.0, 4.0, 8.0, 16.0)  # of the scale, on either side
-MAX_MOVED_SINGLY = 200  # parameters that are moved one by one
+MOVE_SCALES = (1.0, 2.0, 4.0, 8.0, 16.0)  # multiples of the scale, in both directions
+MAX_MOVED_SINGLY = 200  # the most parameters that are moved one by one
 
 
 def without_a_factor(
     problem: Problem, z: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"], unit: str
 ) -> str:
-    """What is said of a Cholesky factor that is not finite at z, or near it; "" where none is taken.
+    """Return the message for a Cholesky factor that is not finite near z; "" if none is used.
 
-    Names the parameter that, moved alone by the fewest scales, makes the density finite where it is
-    not, or the other way round.
+    It names the parameter that, moved alone by the fewest scales, makes the density finite if it is
+    not, or not finite if it is.
     """
     if not _takes_one(problem):
         return ""
@@ -260,7 +255,7 @@ def without_a_factor(
     if z.size <= MAX_MOVED_SINGLY:
         name = _moved_alone(problem, np.asarray(z, np.float64), scale, unit)
     return (
-        f"the model takes a Cholesky factor, which is not finite in {problem.layout.dtype} where the matrix is "
+        f"the model uses a Cholesky factor, which is not finite in {problem.layout.dtype} if the matrix is "
         f"nearly singular{name}; add to the matrix's diagonal, or set jax_enable_x64"
     )
 
@@ -293,16 +288,16 @@ def _values(problem: Problem, zs: Any) -> Any:
 # -- prepare -------------------------------------------------------------------------------
 
 
-# entries from which on the gradient at the start is that of the first rows, FIRST_ROWS of them: of all it took a tenth of
-# a run of 2,000 steps with 478,410 weights, and their density a twentieth
+# from this dimension on, the gradient at the start uses only the first FIRST_ROWS rows: with all rows it took a tenth of
+# a run of 2,000 steps with 478,410 weights, and the density a twentieth
 FIRST_ROWS_DIM, FIRST_ROWS = 2**16, 4096
 
 
 def prepare(
     posterior: Posterior, data: Any, init: Any, *, seed: int = 0, mesh: Any = None
 ) -> Problem:
-    """The problem of a call, all rows in one batch. Raises UsageError and DataError."""
-    with together():  # of several processes none waits for the rows of one that is refused here
+    """Return the checked problem of a call, all rows in one batch; raise UsageError or DataError."""
+    with together():  # an error of one process must not leave the others waiting for its rows
         posterior, data, layout, free = _given(posterior, data, init, seed)
     source = None if data is None else as_source(data, seed, mesh)
     posterior = with_probe_rows(posterior, None if source is None else source.take(0))
@@ -315,7 +310,7 @@ def prepare(
 
 
 def _given(posterior: Any, data: Any, init: Any, seed: int) -> tuple[Posterior, Any, Layout, Any]:
-    """Posterior, data, and the free position that a search begins with."""
+    """Return posterior, data, and the free position at which a search begins."""
     check_seed(seed)
     check_device()
     warn_of_slow_versions()
@@ -353,18 +348,21 @@ def _inexact(path: Any, leaf: Any) -> Any:
 
 
 def _in_single(init: Any) -> Any:
-    """Parameters in half precision as copies in float32, and a warning that says so: steps are smaller than their digits."""
+    """Return half-precision parameters as float32 copies, with a warning.
+
+    Steps are smaller than the resolution of half precision.
+    """
     narrow = lambda leaf: str(getattr(leaf, "dtype", "")) in ("float16", "bfloat16")  # noqa: E731
     found = [leaf for leaf in jax.tree.leaves(init) if narrow(leaf)]
     if not found:
         return init
-    said = f"{len(found)} arrays of init are {found[0].dtype}: copies of them in float32 are sampled, and what is kept of them is float32."
+    said = f"{len(found)} arrays of init are {found[0].dtype}: they are converted to float32 for sampling, and the draws are float32."
     warnings.warn(said, SGLDWarning, stacklevel=2)
     return jax.tree.map(lambda leaf: leaf.astype(np.float32) if narrow(leaf) else leaf, init)
 
 
 def _check_model(problem: Problem) -> None:
-    """The functions return scalars, and density and gradient are finite at the start."""
+    """Check that functions return scalars and that density and gradient are finite at the start."""
     posterior, z = problem.posterior, problem.start
     position, own = problem.target.position(z), posterior.names is None  # formula models are ours
     check_scalar("log_prior", posterior.log_prior, position)
@@ -390,7 +388,7 @@ def _check_model(problem: Problem) -> None:
     if not np.isfinite(float(value)):
         factor = without_a_factor(problem, np.asarray(z), np.ones(z.size), "")
         raise UsageError(
-            f"the log density at init is {float(value)}{factor and ': ' + factor}; choose a start of "
+            f"the log density at init is {float(value)}{factor and ': ' + factor}; choose a start with "
             "finite density."
         )
     bad = ~np.isfinite(np.asarray(gradient))

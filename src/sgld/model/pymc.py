@@ -1,4 +1,4 @@
-"""`sgld.from_pymc`: a PyMC model, through the JAX functions that PyTensor makes of it."""
+"""`sgld.from_pymc`: a PyMC model, through the JAX functions that PyTensor compiles it to."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..errors import UsageError, need
 from .posterior import Labels, Posterior
 
 FULL_DENSITY_NOTE = (
-    "the full density of a PyMC model is evaluated at every step: its rows stand in its graph; for batches of rows "
-    "write it for NumPyro (sgld.from_numpyro)."
+    "the full density of a PyMC model is evaluated at every step, because its graph contains the rows; for batches of "
+    "rows write it for NumPyro (sgld.from_numpyro)."
 )
 
 
 def from_pymc(model: Any) -> tuple[Posterior, dict[str, np.ndarray]]:
-    """A PyMC model as a Posterior without rows, and a start.
+    """Convert a PyMC model to a Posterior without rows, and a start.
 
-    The log density is PyMC's own on its free scale, the Jacobian counted there; draws report the
-    model's variables on their constrained scale, deterministic ones too, under their names.
+    The log density is PyMC's own on its free scale, with the Jacobian. Draws report the
+    model's variables on their constrained scale, including deterministic ones, under their names.
 
     Args:
       model: a `pymc.Model` whose free variables are continuous.
@@ -85,7 +85,7 @@ def from_pymc(model: Any) -> tuple[Posterior, dict[str, np.ndarray]]:
 
 
 def _check_rounding(model: Any) -> None:
-    """Raise DataError if float32 rounds away what sets the rows of the model's data apart."""
+    """Raise DataError if float32 rounds away the differences between rows of the model's data."""
     if jax.config.read("jax_enable_x64"):
         return
     observed = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs}
@@ -103,7 +103,7 @@ def _check_rounding(model: Any) -> None:
 
 @contextlib.contextmanager
 def _single_precision() -> Iterator[None]:
-    """Silence JAX where PyTensor asks for float64 and `jax_enable_x64` is off."""
+    """Suppress JAX's warning if PyTensor requests float64 and `jax_enable_x64` is off."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Explicitly requested dtype .*64", UserWarning)
         yield

@@ -1,19 +1,17 @@
-"""Sums over all rows, in pieces of bounded memory: log density, gradients, curvature.
+"""Sums over all rows in pieces of bounded memory, quantities of single rows, and sums by workers.
 
-Gradients and log likelihoods of single rows, and a walk over all of them.
-
-Passes over rows on disk, mapped over workers: each sums its pieces by the functions of `sums`, and sums are added here.
+The sums are log density, gradients and curvature. A pass over rows on disk can be mapped over workers:
+each worker sums its pieces with the functions of this file, and the sums are added on the host.
 
     F(z) = prior(z) + sum_k F_k(z),      F_k over rows [k m, (k + 1) m) of the shuffled files
 
-Pieces are of one size whatever the workers, and are added in their order, in float64: the sums do not depend on how
-many workers there are. Inside compiled code nothing is sent; there the same functions read the files themselves.
+Pieces have one size for any workers, and are added in order in float64: the sums do not depend on the
+number of workers. Compiled code sends nothing to workers; there the functions read the files themselves.
 
-The likelihood of a large batch, one tile of its rows after the other.
-
-A gradient of a regression reads every number of its rows twice, and of a block that does not fit the
-processor's cache both times from memory, after it was copied there. A tile is sliced from the rows, read
-twice while it is at hand, and let go: 2,048 rows of 1,000 numbers for four chains take a third of the time.
+The likelihood of a large batch is computed in tiles of its rows. The gradient of a regression reads every
+number of its rows twice. A block that does not fit the processor's cache is read from memory both times,
+after a copy there. A tile is sliced from the rows, read twice from the cache, and discarded: 2,048 rows of 1,000
+numbers for four chains take a third of the time.
 """
 
 from __future__ import annotations
@@ -42,8 +40,8 @@ from .problem import Problem
 # -- spread --------------------------------------------------------------------------------
 
 
-MAX_WORKER_NUMBERS = 2**24  # numbers of the rows of a piece
-PIECES_AT_ONCE = 64  # pieces whose rows are looked at before anything is done with what was seen
+MAX_WORKER_NUMBERS = 2**24  # numbers in the rows of a piece
+PIECES_AT_ONCE = 64  # pieces that are evaluated before their results are used
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -66,7 +64,7 @@ class _Likelihood:
 
 
 class _Piece(NamedTuple):
-    """Some rows, and what is to be done with them."""
+    """Some rows, and the work to be done with them."""
 
     work: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -79,7 +77,7 @@ class _Piece(NamedTuple):
 
 
 def spread_over(problem: Problem) -> OnDisk | None:
-    """The rows, where passes over all of them are mapped over workers; None where they are not."""
+    """Return the rows if passes over all of them are mapped over workers, else None."""
     data = problem.data
     if isinstance(data, AlwaysIn) and data.numbers.shape == data.chosen.shape:
         data = data.source
@@ -87,9 +85,10 @@ def spread_over(problem: Problem) -> OnDisk | None:
 
 
 def spread(*, prior: bool) -> Callable[[F], F]:
-    """A function (problem, *arrays) -> arrays that sums over all rows, and with `prior` adds what there is without rows.
+    """Decorate a function (problem, *arrays) -> arrays that sums over all rows, for workers.
 
-    Where the problem has workers and nothing is being compiled they sum, each its pieces.
+    If the problem has workers and nothing is being compiled, each worker sums its pieces. With `prior`, the
+    result without rows is added.
     """
 
     def decorated(function: F) -> F:
@@ -107,7 +106,7 @@ def spread(*, prior: bool) -> Callable[[F], F]:
                 total = jax.tree.map(lambda t, a: t + np.asarray(a, np.float64), total, alone)
             return jax.tree.map(lambda t, part: np.asarray(t, part.dtype), total, parts[0])
 
-        # what release.py gives back, and tests count, as of any compiled function
+        # used by `release` and by tests, as for any compiled function
         for name in ("lower", "clear_cache", "_cache_size"):
             setattr(called, name, getattr(function, name))
         return called  # pyright: ignore
@@ -118,7 +117,7 @@ def spread(*, prior: bool) -> Callable[[F], F]:
 def seen_by_workers(
     rows: OnDisk, problem: Problem, look: Callable[..., Any], given: Any, width: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """As `each_row`, of rows that workers look at; held at once is what they saw of PIECES_AT_ONCE pieces."""
+    """Yield like `each_row`, with rows evaluated by workers, PIECES_AT_ONCE pieces at a time."""
     pieces = _worker_pieces(rows)
     for first in range(0, len(pieces), PIECES_AT_ONCE):
         some = pieces[first : first + PIECES_AT_ONCE]
@@ -142,14 +141,14 @@ def _worker_pieces(rows: OnDisk) -> list[tuple[int, int]]:
 def _mapped(
     rows: OnDisk, problem: Problem, pieces: list[tuple[int, int]], work: Any, arguments: Any
 ) -> list[Any]:
-    """work(problem over a piece's rows, *arguments) of every piece, by the workers."""
+    """Return work(problem over a piece's rows, *arguments) for every piece, from the workers."""
     pickle = need("cloudpickle", "dask")
     try:
         target = pickle.dumps((problem.target, jax.tree.structure(rows.held.rows)))
     except Exception as error:
         raise UsageError(
-            f"the posterior cannot be sent to workers: {type(error).__name__} ({first_line(error)}); make it of functions "
-            "and arrays, or run without workers."
+            f"the posterior cannot be sent to workers: {type(error).__name__} ({first_line(error)}); build it from "
+            "functions and arrays, or run without workers."
         ) from error
     folder = str(Path(rows.files.paths[0]).absolute().parent)
     double = bool(jax.config.read("jax_enable_x64"))
@@ -165,7 +164,7 @@ def _mapped(
 
 
 def _done(piece: _Piece) -> Any:
-    """What a worker does with a piece; arrays of NumPy."""
+    """Return the result of a piece as NumPy arrays, at a worker."""
     with jax.enable_x64(piece.double):
         target, treedef = _target(piece.target)
         leaves = [leaf[piece.begin : piece.end + 1] for leaf in _leaves(piece.folder, piece.digest)]
@@ -178,7 +177,7 @@ def _done(piece: _Piece) -> Any:
 
 @lru_cache(maxsize=8)
 def _target(content: bytes) -> Any:
-    """The same functions for the same bytes: nothing is compiled twice."""
+    """Return the same functions for the same bytes, so that nothing is compiled twice."""
     import pickle
 
     return pickle.loads(content)
@@ -186,7 +185,7 @@ def _target(content: bytes) -> Any:
 
 @lru_cache(maxsize=8)
 def _leaves(folder: str, digest: str) -> list[np.ndarray]:
-    """The files of the rows, found to be those that are meant."""
+    """Return the files of the rows after a check that they are the right ones."""
     there = f"a worker does not find the rows in {folder}"
     try:
         manifest = read_json(Path(folder) / "rows.json")
@@ -194,23 +193,23 @@ def _leaves(folder: str, digest: str) -> list[np.ndarray]:
         found = [np.load(Path(folder) / name, mmap_mode="r") for name in names]
     except (OSError, RunError, KeyError, ValueError) as error:
         raise DataError(
-            f"{there} ({first_line(error)}); name a folder that all workers share with cache=."
+            f"{there} ({first_line(error)}); give a folder that all workers share with cache=."
         ) from error
     if manifest.get("hash") != digest:
-        raise DataError(f"{there}, but others; name a folder that all workers share with cache=.")
+        raise DataError(f"{there}, but others; give a folder that all workers share with cache=.")
     return found
 
 
 # -- rows ----------------------------------------------------------------------------------
 
 
-GRADIENT_NUMBERS = 2**20  # of the rows' gradients that are taken together
-HOST_ROWS_AT_ONCE = 2**18  # rows that the host looks at together
+GRADIENT_NUMBERS = 2**20  # numbers in the row gradients that are computed at once
+HOST_ROWS_AT_ONCE = 2**18  # rows whose results are on the host at once
 
 
 @jax.jit
 def scores(problem: Problem, z: Array, rows: Array) -> Float[Array, "m d"]:
-    """grad log_likelihood_i + grad log_prior / N of the given rows."""
+    """Return grad log_likelihood_i + grad log_prior / N of the given rows."""
     prior = jax.grad(problem.log_prior)(z) / problem.num_data
     one = lambda row: prior + row_gradient(problem, z, row)  # noqa: E731
     return jax.lax.map(one, rows, batch_size=max(1, GRADIENT_NUMBERS // z.size))
@@ -218,7 +217,7 @@ def scores(problem: Problem, z: Array, rows: Array) -> Float[Array, "m d"]:
 
 @jax.jit
 def row_gradients(problem: Problem, z: Array, rows: Array) -> Float[Array, "m d"]:
-    """grad log_likelihood_i of the given rows: of the likelihood alone."""
+    """Return grad log_likelihood_i of the given rows, without the prior."""
     one = lambda row: row_gradient(problem, z, row)  # noqa: E731
     return jax.lax.map(one, rows, batch_size=max(1, GRADIENT_NUMBERS // z.size))
 
@@ -226,12 +225,12 @@ def row_gradients(problem: Problem, z: Array, rows: Array) -> Float[Array, "m d"
 def row_gradient(
     problem: Problem, z: Float[Array, " d"], row: Int[Array, ""]
 ) -> Float[Array, " d"]:
-    """grad log_likelihood of one row, by number, inside compiled code."""
+    """Return grad log_likelihood of one row, by number, inside compiled code."""
     return jax.grad(problem.log_likelihood)(z, problem.source.take(row[None]))
 
 
 def row_values(problem: Problem, z: Float[Array, " d"], rows: Any) -> Float[Array, " n"]:
-    """log_likelihood of each of some rows, leaves [n, ...], inside compiled code."""
+    """Return log_likelihood of each of some rows, leaves [n, ...], inside compiled code."""
     each = jax.tree.map(lambda leaf: leaf[:, None], rows)
     return jax.vmap(lambda row: problem.log_likelihood(z, row))(each)
 
@@ -239,10 +238,10 @@ def row_values(problem: Problem, z: Float[Array, " d"], rows: Any) -> Float[Arra
 def each_row(
     look: Callable[..., Array], problem: Problem, given: Any, width: int
 ) -> Iterator[tuple[Int[np.ndarray, " m"], np.ndarray]]:
-    """The numbers of rows and look(problem, given, rows) [m, ...], once for every row, some pieces at a time.
+    """Yield the numbers of rows and look(problem, given, rows) [m, ...], once for every row.
 
-    What is held does not grow with the number of rows: `look`, a function of a module, which is compiled, meets as
-    many at a time as make GRADIENT_NUMBERS numbers where each makes `width`.
+    Memory does not grow with the number of rows. `look` is a compiled function of a module. It receives as many
+    rows at a time as give GRADIENT_NUMBERS numbers, if each row gives `width`.
     """
     N, done, rows = problem.num_data, 0, spread_over(problem)
     if rows is not None:
@@ -274,9 +273,9 @@ def _looked_at(
     size: int,
     count: int,
 ) -> tuple[Int[Array, " m"], Array, Bool[Array, " m"]]:
-    """Of `count` pieces of `size` rows from piece `first` on: numbers, what is seen, and which rows count.
+    """Return numbers, results and the mask of valid rows for `count` pieces of `size` rows.
 
-    What only fills a piece up, or lies beyond the last, does not.
+    The pieces start with piece `first`. Padding rows, and rows beyond the last one, are not valid.
     """
     source = problem.source.with_batches(size, "reshuffle")
 
@@ -294,22 +293,22 @@ def _looked_at(
 # -- sums ----------------------------------------------------------------------------------
 
 
-# numbers that one piece of rows may hold times the positions it is evaluated at
+# numbers in a piece of rows, times the positions at which it is evaluated
 MAX_PIECE_NUMBERS = 2**21
-GRADIENT_GROUP = 32  # positions whose gradients are taken together
-ROW_DENSITY_GROUP = 64  # and densities
+GRADIENT_GROUP = 32  # positions whose gradients are computed together
+ROW_DENSITY_GROUP = 64  # positions whose row differences are
 DENSITY_GROUP = 256  # positions whose log densities are
-BLOCK_ROWS_AT_ONCE = 2**16  # of blocks that are looked at together
+BLOCK_ROWS_AT_ONCE = 2**16  # rows of blocks that are evaluated together
 
 
 def _pieces(source: Source, width: int) -> Source:
-    """The same rows in blocks of which a device's part is small enough for `width` numbers a row."""
+    """Return the rows in blocks with at most MAX_PIECE_NUMBERS / `width` rows on each device."""
     size = max(1, min(source.num_data, source.shards * MAX_PIECE_NUMBERS // max(1, width)))
     return source.with_batches(size, "reshuffle")
 
 
 def _over_pieces(source: Source, width: int, piece):
-    """The sum of piece(batch) over all rows, with compensated summation between the pieces."""
+    """Return the sum of piece(batch) over all rows, with compensated summation between the pieces."""
     pieces = _pieces(source, width)
     if pieces.num_blocks == 1:
         return piece(pieces.fetch(jnp.int32(0)))
@@ -332,7 +331,7 @@ def _over_pieces(source: Source, width: int, piece):
 def value_and_gradient(
     problem: Problem, z: Float[Array, " d"]
 ) -> tuple[Float[Array, ""], Float[Array, " d"]]:
-    """Log posterior density at z and its gradient."""
+    """Return the log posterior density at z and its gradient."""
     value, gradient = jax.value_and_grad(problem.log_prior)(z)
     if not problem.has_rows:
         return value, gradient
@@ -344,7 +343,7 @@ def value_and_gradient(
 @spread(prior=True)
 @jax.jit
 def value(problem: Problem, z: Float[Array, " d"]) -> Float[Array, ""]:
-    """Log posterior density at z, without the gradient: a third of the price."""
+    """Return the log posterior density at z without the gradient, at a third of the cost."""
     prior = problem.log_prior(z)
     if not problem.has_rows:
         return prior
@@ -353,24 +352,24 @@ def value(problem: Problem, z: Float[Array, " d"]) -> Float[Array, ""]:
 
 
 def log_density(problem: Problem, z: Float[Array, " d"]) -> Float[Array, ""]:
-    """Log posterior density at z."""
+    """Return the log posterior density at z."""
     return value_and_gradient(problem, z)[0]
 
 
 def differences(
     problem: Problem, zs: Float[np.ndarray, "m d"], center: Float[np.ndarray, " d"]
 ) -> Float[np.ndarray, " m"]:
-    """log p(z) - log p(center) at each of m positions, on the host in float64.
+    """Return log p(z) - log p(center) at each of m positions, on the host in float64.
 
-    Each row's difference is taken before they are summed, so that a sum of thousands loses no digits.
-    NaN where either is not finite in a way that has no difference. In groups of one size, so that
-    any m runs the same compiled function.
+    Each row's difference is computed before the sum, so that a sum of thousands loses no digits.
+    The result is NaN if a density is not finite and has no difference. Positions are in groups of one size,
+    so that any m uses the same compiled function.
     """
     problem, count = problem.as_one_batch(), len(zs)
     padded = np.concatenate([zs, np.repeat(zs[-1:], -count % ROW_DENSITY_GROUP, axis=0)])
     at = problem.array(center)
     groups = problem.on_host(padded).reshape(-1, ROW_DENSITY_GROUP, zs.shape[1])
-    # one after the other: of several at once, two processes may wait for each other's sums for ever
+    # sequentially: with several at once, two processes may wait forever for each other's sums
     parts = []
     for group in groups:
         check_time()
@@ -385,14 +384,14 @@ def _differences(problem, zs, center):
     if not problem.has_rows:
         return prior
 
-    # the centre among them: beside a second call for it, XLA makes what depends on the row alone (log y!) anew at
-    # each position, and negative binomial rows took 215 ns each for 10
+    # with the centre included: with a second call for it, XLA recomputes terms that depend only on the row (log y!)
+    # at each position, and negative binomial rows took 215 ns each instead of 10
     together = jnp.concatenate([center[None], zs])
 
     def piece(b):
         values = jax.vmap(lambda z: row_values(problem, z, b.rows))(together)
         moved = values[1:] - values[:1]
-        if b.weight is not None:  # what only fills a block up may be anything
+        if b.weight is not None:  # padding rows may have any value
             weight = b.weight[None]
             moved = jnp.where(weight > 0, weight * moved, 0.0)
         return jnp.sum(moved, axis=1)
@@ -405,7 +404,7 @@ def _differences(problem, zs, center):
 @spread(prior=False)
 @jax.jit
 def likelihood_gradient(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
-    """sum_i grad log_likelihood_i(z)."""
+    """Return sum_i grad log_likelihood_i(z)."""
     piece = lambda b: jax.grad(problem.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
     return _over_pieces(problem.source, problem.source.row_width, piece)
 
@@ -413,7 +412,7 @@ def likelihood_gradient(problem: Problem, z: Float[Array, " d"]) -> Float[Array,
 def _in_groups(
     value: Callable[..., Array], problem: Problem, zs: Float[np.ndarray, "m d"], size: int
 ) -> np.ndarray:
-    """Return `value` at each of m positions; groups of one size, so that any m runs the same compiled function."""
+    """Return `value` at each of m positions, in groups of one size, so that it is compiled once."""
     problem, count = problem.as_one_batch(), len(zs)
     padded = np.concatenate([zs, np.repeat(zs[-1:], -count % size, axis=0)])
     groups = padded.reshape(-1, size, zs.shape[1])
@@ -422,7 +421,7 @@ def _in_groups(
 
 
 def log_densities(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
-    """The log posterior density at each of m positions, on the host in float64."""
+    """Return the log posterior density at each of m positions, on the host in float64."""
     return _in_groups(_log_densities, problem, zs, DENSITY_GROUP)
 
 
@@ -439,7 +438,7 @@ def _log_densities(problem, zs):
 
 
 def gradients(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
-    """The full-data gradient of the log posterior at each of m positions, on the host in float64."""
+    """Return the full-data gradient at each of m positions, on the host in float64."""
     return _in_groups(_gradients, problem, zs, GRADIENT_GROUP)
 
 
@@ -458,7 +457,7 @@ def _gradients(problem, zs):
 @spread(prior=True)
 @jax.jit
 def curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d d"]:
-    """-(d/dz)^2 of the log posterior at z: d Hessian-vector products a row, in pieces."""
+    """Return -(d/dz)^2 of the log posterior at z: d Hessian-vector products per row, in pieces."""
     prior = jax.hessian(problem.log_prior)(z)
     if not problem.has_rows:
         return -prior
@@ -472,7 +471,7 @@ def curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d d"]:
 def directions(
     problem: Problem, z: Float[Array, " d"], factor: Float[Array, "d d"]
 ) -> Float[Array, "d d"]:
-    """sum_i v_i v_i^T of the rows' `row_directions`: how many rows point where."""
+    """Return sum_i v_i v_i^T of `row_directions`: the distribution of the rows' directions."""
 
     def piece(b):
         v = row_directions(problem, z, factor, b.rows)
@@ -482,9 +481,10 @@ def directions(
 
 
 def row_directions(problem: Problem, z: Array, factor: Array, rows: Any) -> Float[Array, "n d"]:
-    """v_i = F^T g_i / |F^T g_i| of some rows' gradients g_i, leaves [n, ...], inside compiled code; 0 where that is 0.
+    """Return v_i = F^T g_i / |F^T g_i| for the rows' gradients g_i, or 0 if that is 0.
 
-    Divided by the largest entry first, so that the square of a tiny gradient is not lost.
+    The rows have leaves [n, ...]; called inside compiled code. The vector is first divided by its largest entry,
+    so that the square of a tiny gradient does not underflow.
     """
     each = jax.tree.map(lambda leaf: leaf[:, None], rows)
     slope = jax.vmap(lambda row: jax.grad(problem.log_likelihood)(z, row))(each) @ factor
@@ -495,15 +495,15 @@ def row_directions(problem: Problem, z: Array, factor: Array, rows: Any) -> Floa
 
 
 def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d d"]:
-    """-(d/dz)^2 of the log prior at z."""
+    """Return -(d/dz)^2 of the log prior at z."""
     return curvature(replace(problem, data=None), z)
 
 
 @jax.jit
 def block_gradients(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "K d"]:
-    """The blocks' sums of grad log_likelihood_i(z), unscaled, one row per block.
+    """Return the blocks' sums of grad log_likelihood_i(z), unscaled, one row per block.
 
-    Rows that are in every batch count once per block, each time by their share of 1 / K.
+    Rows that are in every batch count once per block, each time with their share of 1 / K.
     """
     source, always = problem.of_others().source, problem.source
 
@@ -522,14 +522,14 @@ def block_gradients(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "K 
 
 
 MAX_TILE_NUMBERS = 2**17  # numbers in a tile's rows
-MAX_SHARED_NUMBERS = 2**21  # and of all rows, which chains multiply together
-MIN_TILES = 4  # tiles; fewer are one
-# parameters for each number of a row, up to which reading rows is what takes the time
+MAX_SHARED_NUMBERS = 2**21  # numbers in all rows, if chains multiply them together
+MIN_TILES = 4  # with fewer tiles, the batch is not tiled
+# parameters per number of a row, up to which reading rows dominates the time
 MAX_REREAD_RATIO = 2
 
 
 def batch_likelihood(problem: Problem, x: Any) -> Callable[[Float[Array, " d"]], Float[Array, ""]]:
-    """z -> the weighted sum of the log likelihoods of the rows of entry x, not scaled, inside compiled code."""
+    """Return z -> the unscaled weighted sum of log likelihoods of entry x, inside compiled code."""
     tiled = in_tiles(problem, x)
     if tiled is not None:
         return tiled
@@ -540,7 +540,10 @@ def batch_likelihood(problem: Problem, x: Any) -> Callable[[Float[Array, " d"]],
 def in_tiles(
     problem: Problem, x: Any, most: int | None = None
 ) -> Callable[[Float[Array, " d"]], Float[Array, ""]] | None:
-    """The same a tile of `most` numbers at a time; None where that is no faster: of few numbers, or much work for each."""
+    """Return the same function computed in tiles of `most` numbers, or None if that is not faster.
+
+    It is not faster for few numbers, or for much work per number.
+    """
     size = tile_size(problem, most or MAX_TILE_NUMBERS)
     if size is None:
         return None
@@ -548,21 +551,21 @@ def in_tiles(
     begins = jnp.arange(0, source.block_size, size, dtype=jnp.int32)
 
     def tiled(z: Float[Array, " d"]) -> Float[Array, ""]:
-        # nothing of a tile is kept for its gradient, which takes it up anew
+        # no intermediate of a tile is stored: its gradient recomputes them
         @partial(jax.checkpoint, prevent_cse=False)
         def tile(z: Array, begin: Array) -> Array:
             rows, weight = source.tile(x, begin, size)
             return problem.log_likelihood(z, rows, weight)
 
         add = lambda total, begin: (total + tile(z, begin), None)  # noqa: E731
-        zero = jnp.zeros((), jax.eval_shape(tile, z, begins[0]).dtype)  # rows may be in double
+        zero = jnp.zeros((), jax.eval_shape(tile, z, begins[0]).dtype)  # rows may be float64
         return jax.lax.scan(add, zero, begins)[0]
 
     return tiled
 
 
 def tile_size(problem: Problem, most: int) -> int | None:
-    """Rows of a tile of at most so many numbers, as equal as can be; None where a batch is one."""
+    """Return the rows of tiles of at most `most` numbers, nearly equal; None for a single tile."""
     source = problem.source
     if type(source) is not InMemory or not source.uses_blocks:
         return None

@@ -104,8 +104,8 @@ def test_what_workers_may_be_and_what_becomes_of_their_failures(rows):
     good = problem(map)
     folder = Path(rows.files.paths[0]).parent
     for harm, said in (
-        (lambda path: write_json(path, {**read_json(path), "hash": "0"}), "but others; name a folder"),
-        (lambda path: path.unlink(), "a worker does not find the rows in .*; name a folder that all workers share"),
+        (lambda path: write_json(path, {**read_json(path), "hash": "0"}), "but others; give a folder"),
+        (lambda path: path.unlink(), "a worker does not find the rows in .*; give a folder that all workers share"),
     ):  # fmt: skip
         spread._leaves.cache_clear()
         harm(folder / "rows.json")

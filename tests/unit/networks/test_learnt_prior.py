@@ -110,7 +110,7 @@ def test_refusals():
     for make in (laplace_prior, student_t_prior):
         with pytest.raises(UsageError, match="scales must be a positive number"):
             make(-1.0)
-        with pytest.raises(UsageError, match="scales names 'b'"):
+        with pytest.raises(UsageError, match="scales has the pattern 'b'"):
             make({"b": 1.0, "*": 1.0})({"a": jnp.zeros(2)})
 
 

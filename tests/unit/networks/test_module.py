@@ -273,7 +273,7 @@ def test_other_refusals():
         Network(complex_one)
     with pytest.raises(UsageError, match="'act' is function, which is no array"):
         sgld.sample(posterior(), table(), {"act": lambda x: x}, **BY_HAND)
-    with pytest.raises(AttributeError, match="not changed in place"):
+    with pytest.raises(AttributeError, match="is immutable"):
         Network(buffers()).weight = 0.0
     with pytest.raises(AttributeError, match="absent"):
         _ = Network(buffers()).absent

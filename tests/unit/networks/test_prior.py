@@ -109,8 +109,8 @@ def test_refusals(scales, message):
 def test_patterns_are_checked_before_the_first_step(tmp_path):
     data = np.zeros(5, np.float32)
     for scales, message in (
-        ({"sloep": 1.0, "*": 1.0}, "scales names 'sloep'.*Did you mean 'slope'"),
-        ({"slope": 1.0}, "scales gives no sd for 'offset'"),
+        ({"sloep": 1.0, "*": 1.0}, "scales has the pattern 'sloep'.*Did you mean 'slope'"),
+        ({"slope": 1.0}, "scales has no sd for 'offset'"),
     ):
         model = sgld.Posterior(normal_prior(scales), lambda p, d: -((p["slope"] - d) ** 2))
         init = {"slope": 0.0, "offset": 0.0}

@@ -54,7 +54,7 @@ def test_what_predictions_are_is_asked_before_the_first_step_and_not_at_each_dou
         (FAR[0], "own", UsageError, "with every array of a datum"),
         ((np.zeros((5, 2)), np.zeros(5)), "own", UsageError, r"shape \(3,\), as the data have"),
         ((np.zeros((5, 3)), np.float32(0)), "own", UsageError, "shape"),
-        ((np.zeros((5, 3)), np.zeros(4)), "own", UsageError, "one number of rows"),
+        ((np.zeros((5, 3)), np.zeros(4)), "own", UsageError, "same number of rows"),
         ((np.zeros((0, 3)), np.zeros(0)), "own", UsageError, "at least 1"),
         ((np.full((5, 3), np.nan), np.zeros(5)), "own", DataError, "not finite"),
         ((np.full((5, 3), 1e300), np.zeros(5)), "own", DataError, "not finite"),
