@@ -42,16 +42,6 @@ def use_cache(folder: str | Path | None = None) -> Path | None:
     Returns: the folder in use, one for each kind of processor; None if the variable is `off`,
     if JAX has a cache already, and if the folder is not writable.
 
-    Before anything is compiled; JAX itself need not be imported yet. What was used longest ago is
-    deleted where the folder holds more than 256 MiB.
-
-    Args:
-      folder: where (None: the folder that SGLD_COMPILATION_CACHE names; else `sgld` in the user's
-        cache folder: XDG_CACHE_HOME, ~/.cache, on macOS ~/Library/Caches, on Windows LOCALAPPDATA).
-
-    Returns: the folder in use, one for each kind of processor; None where the variable says `off`,
-    where JAX has a cache already, and where the folder cannot be written to.
-
     Example:
       >>> import os
       >>> os.environ["SGLD_COMPILATION_CACHE"] = "off"

@@ -50,7 +50,7 @@ DISK = [
     ),
     Mutant(
         "cache: no spare row at the end",
-        "writer.write(row)  # so", "writer.write(bytes(len(row)))  # so",
+        "writer.write(row)  # a spare", "writer.write(bytes(len(row)))  # a spare",
         OPEN + "test_all_columns_are_a_dict_by_name",
     ),
     Mutant(

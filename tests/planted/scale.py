@@ -10,7 +10,7 @@ STREAMED = "tests/unit/models/test_streamed.py::"
 SCALE = [
     Mutant(
         "mesh: a process whose rows are refused leaves the others waiting",
-        "with together():  # what one process's rows may not be", "if True:  # what one process's rows may not be",
+        "with together():  # an error in one process's rows", "if True:  # an error in one process's rows",
         "tests/unit/test_together.py::test_what_the_rows_of_one_may_not_be_is_said_by_all",
     ),
     Mutant(

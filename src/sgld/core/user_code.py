@@ -121,9 +121,6 @@ def answering(
     Args:
       called: the name in this package of another library's argument.
       said: the remark on an argument that has no name here, or a different meaning.
-    Args:
-      called: what an argument of another library is called here.
-      said: what stands in the place of one that is called nothing here, or is another number.
 
     Example:
       >>> from sgld.core.user_code import answering

@@ -106,8 +106,7 @@ class Workers:
             ) from error
         if len(found) != len(items):
             raise RunError(
-                f"the workers returned {len(found)} results for {len(items)} pieces; their map must return one result "
-                "per piece, in order."
+                f"the workers returned {len(found)} results for {len(items)} pieces; map must return one each, in order."
             )
         return found
 
@@ -190,8 +189,7 @@ class Files:
         """Raise DataError if the files were changed since they were opened."""
         if self._stamps() != self._as_opened:
             raise DataError(
-                f"{os.path.dirname(self.paths[0])} was changed while it was read; delete it and run again, which creates "
-                "it again."
+                f"{os.path.dirname(self.paths[0])} was changed while it was read; delete it and run again."
             )
 
     def ask(self, first: Int[np.ndarray, " m"], count: Int[np.ndarray, " m"]) -> None:

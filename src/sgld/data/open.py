@@ -148,9 +148,7 @@ def _reader_of(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Rea
     if found is not None:
         return found
     if asked.table is not None or asked.database is not None:
-        raise UsageError(
-            "table and database are only for database files and queries on them; leave them out."
-        )
+        raise UsageError("table and database are only for database files and queries.")
     leaves = jax.tree.leaves(data) if isinstance(data, (str, Path, tuple, dict)) else []
     if leaves and all(_is_path(leaf) and str(leaf).lower().endswith(".npy") for leaf in leaves):
         if columns is not None:
@@ -177,9 +175,7 @@ def _reader_of(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Rea
             f"and items by number. Got {type(data).__name__}."
         )
     if columns is not None:
-        raise UsageError(
-            "columns is only for tables; leave it out, because items are used unchanged."
-        )
+        raise UsageError("columns is only for tables; items are used unchanged.")
     return [], lambda: Items(data)
 
 

@@ -36,8 +36,7 @@ def table_files(given: Any) -> list[Path]:
             parts = [p for p in parts if not p.name.startswith((".", "_"))]
             if not parts:
                 raise DataError(
-                    f"{path} is a folder without a table; the names of its files must end in one of "
-                    f"{', '.join(sorted(PART_SUFFIXES))}."
+                    f"{path} is a folder without a table; files must end in {', '.join(sorted(PART_SUFFIXES))}."
                 )
             found += parts
         else:

@@ -57,13 +57,9 @@ class TableSource(NamedTuple):
         """Return the source for a user's arguments; raise UsageError for those that do not apply."""
         source = cls(str(data), table, None if database is None else str(database), sep, decimal)
         if database is not None and not source.is_query:
-            raise UsageError(
-                f"database must be left out unless the data are a query. Got the data {source.data!r}."
-            )
+            raise UsageError(f"database must be used with a query. Got the data {source.data!r}.")
         if table is not None and (source.is_query or kind_of_database(source.data) is None):
-            raise UsageError(
-                f"table must be left out unless the data are a database file. Got the data {source.data!r}."
-            )
+            raise UsageError(f"table must be of a database file. Got the data {source.data!r}.")
         if (sep is not None or decimal != ".") and not source.is_file:
             raise UsageError(
                 f"sep and decimal are only for one text file. Got the data {source.data!r}."
@@ -309,8 +305,7 @@ class Chained:
             return cells.cast(kind)
         except (arrow.ArrowException, ValueError) as error:
             raise DataError(
-                f"{part} has cells of other types than the run's table ({str(error).splitlines()[0]}); write them with the "
-                "same types."
+                f"{part} has cells of other types than the run's table ({str(error).splitlines()[0]}); use its types."
             ) from error
 
 
@@ -335,8 +330,7 @@ def appended(first: pyarrow.Table, second: pyarrow.Table, name: str) -> pyarrow.
         cast = second.select(first.column_names).cast(first.schema)
     except (arrow.ArrowException, ValueError) as error:
         raise DataError(
-            f"{name} has cells of other types than the run's table ({str(error).splitlines()[0]}); write them with the "
-            "same types."
+            f"{name} has cells of other types than the run's table ({str(error).splitlines()[0]}); use its types."
         ) from error
     return arrow.concat_tables([first, cast])
 

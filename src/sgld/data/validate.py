@@ -398,8 +398,7 @@ def _rows(source: Source) -> None:
     shapes = [[leaf.shape for leaf in jax.tree.leaves(rows)] for rows in (one, two)]
     if not shapes[0] or shapes[1] != [(2, *shape) for shape in shapes[0]]:
         raise UsageError(
-            f"take must return rows, leaves [...] for one number and [2, ...] for two. Got shapes {shapes[0]} and "
-            f"{shapes[1]}."
+            f"take must return rows, leaves [...] for one number, [2, ...] for two. Got shapes {shapes[0]} and {shapes[1]}."
         )
 
 

@@ -426,15 +426,6 @@ def part(init: PyTree, where: str | Sequence[str] | PyTree) -> Network:
         number), or a pytree of True and False with the structure of init. The last layer alone is a
         regression on features, and is judged as one.
 
-    Its leaves are the chosen arrays alone; called, or given to `sgld.networks.as_module`, it is the whole.
-    `sgld.sample(posterior, data, init, where=where)` samples it, and `sgld.resume` takes it as init.
-
-    Args:
-      init: a module, or a pytree of arrays: trained, say.
-      where: a pattern of names as in `normal_prior` (`"layers[1]*"`, `"*lora*"`), several of them,
-        "last_layer" (the leaves that share the last one's layer; of a dict, the layer of the highest number), or a pytree of True and False of the
-        structure of init. The last layer alone is a regression on features, and judged as one.
-
     Raises: UsageError for a pattern that matches nothing, and for masks of another structure.
 
     Example:

@@ -128,9 +128,9 @@ def test_a_forged_run_reads_no_file_by_a_query(tmp_path):
 
 
 def test_what_means_nothing_is_refused(sqlite, tmp_path):
-    with pytest.raises(UsageError, match="database must be left out"):
+    with pytest.raises(UsageError, match="database must be used"):
         fitted(sqlite, database=sqlite)
-    with pytest.raises(UsageError, match="table must be left out"):
+    with pytest.raises(UsageError, match="table must be"):
         fitted("select 1", table="x")
     with pytest.raises(UsageError, match="table and database are of database files"):
         fitted(TABLE, table="x")
