@@ -40,7 +40,7 @@ SCALE = [
     ),
     Mutant(
         "fewer: what is dropped later is counted among all rows",
-        "return np.union1d(before, _above(before, np.sort(rows)))", "return np.union1d(before, rows)",
+        "return np.union1d(before, _earlier(before, np.sort(rows)))", "return np.union1d(before, rows)",
         STREAMED + "test_rows_are_dropped_as_if_they_had_never_been",
     ),
     Mutant(
@@ -110,7 +110,7 @@ SCALE = [
     ),
     Mutant(
         "mesh: processes with tables of one shape are taken for the same",
-        "said = said_by_all(bytes.fromhex(source.hash()))", "pass",
+        "said = gather_digests(bytes.fromhex(source.hash()))", "pass",
         SHARDED + "test_processes_with_other_rows_are_told_so",
     ),
     Mutant(

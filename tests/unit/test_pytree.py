@@ -24,7 +24,7 @@ def ours():
     for module in pkgutil.walk_packages(sgld.__path__, "sgld."):
         if not module.name.startswith(("sgld.torch", "sgld.interfaces.cli")):
             importlib.import_module(module.name)
-    return sorted(pytrees._ours, key=lambda cls: (cls.__module__, cls.__qualname__))
+    return sorted(pytrees._registered, key=lambda cls: (cls.__module__, cls.__qualname__))
 
 
 def empty(cls):
@@ -69,8 +69,10 @@ class Half:
 def test_types_of_the_users_that_jax_may_mistake_are_told_apart(monkeypatch):
     """Registered as JAX's documents say, they have one structure there: what was compiled goes."""
     released = []
-    monkeypatch.setattr(pytrees, "release", lambda: (released.append(1), pytrees._told.clear()))
-    pytrees._told.clear()
+    monkeypatch.setattr(
+        pytrees, "release", lambda: (released.append(1), pytrees._user_structures.clear())
+    )
+    pytrees._user_structures.clear()
     pytrees.tell_apart(Double(), "auto", 0.1, None)
     pytrees.tell_apart(Double(3.0))
     assert not released, "numbers are no type"
@@ -85,8 +87,10 @@ def test_types_of_the_users_that_jax_may_mistake_are_told_apart(monkeypatch):
 @pytest.mark.parametrize("door", ["sample", "check_schedule", "find_map"])
 def test_every_door_tells_them_apart(door, monkeypatch):
     released = []
-    monkeypatch.setattr(pytrees, "release", lambda: (released.append(1), pytrees._told.clear()))
-    pytrees._told.clear()
+    monkeypatch.setattr(
+        pytrees, "release", lambda: (released.append(1), pytrees._user_structures.clear())
+    )
+    pytrees._user_structures.clear()
 
     def through(thing):
         if door == "check_schedule":

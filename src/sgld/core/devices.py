@@ -116,7 +116,7 @@ CGROUP_MEMORY_FILES = (("memory.max", "memory.current"), ("memory/memory.limit_i
 
 def free_memory() -> float:
     """Return the bytes that this process may still allocate, or infinity if they are unknown."""
-    return min(_of_the_machine(), _of_the_group(), _of_the_process())
+    return min(_machine_memory(), _cgroup_memory(), _process_memory())
 
 
 def check_memory(needed: float, what: str, remedy: str) -> None:
@@ -145,7 +145,7 @@ def gib(size: float) -> str:
     return f"{size / 2**30:,.3g} GiB" if size < 2**50 else f"{size / 2**30:.1e} GiB"
 
 
-def _of_the_machine() -> float:
+def _machine_memory() -> float:
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -157,7 +157,7 @@ def _of_the_machine() -> float:
     return float("inf")
 
 
-def _of_the_group() -> float:
+def _cgroup_memory() -> float:
     """Return the free bytes under the memory limit of the control group (a container)."""
     for limit, used in CGROUP_MEMORY_FILES:
         with contextlib.suppress(OSError, ValueError):  # no control group, or the limit is "max"
@@ -165,7 +165,7 @@ def _of_the_group() -> float:
     return float("inf")
 
 
-def _of_the_process() -> float:
+def _process_memory() -> float:
     """Return the free bytes under the limit of `ulimit -v`."""
     try:
         import resource
@@ -280,7 +280,7 @@ def is_first() -> bool:
     return not _together.get() or jax.process_index() == 0
 
 
-def said_by_all(digest: bytes) -> list[bytes]:
+def gather_digests(digest: bytes) -> list[bytes]:
     """Return the 32-byte digest of each process in order, or only this one in a single process."""
     if not _together.get():
         return [digest]
@@ -292,7 +292,7 @@ def said_by_all(digest: bytes) -> list[bytes]:
 
 def differing(word: str) -> int | None:
     """Return the index of the first process whose text differs from that of process 0, or None."""
-    said = said_by_all(hashlib.sha256(word.encode()).digest())
+    said = gather_digests(hashlib.sha256(word.encode()).digest())
     return next((k for k, other in enumerate(said) if other != said[0]), None)
 
 

@@ -322,7 +322,7 @@ class Lock:
         """Record this process as the holder for the next `seconds`, if it holds the lock."""
         if self._file is not None:
             until = time.time() + seconds
-            self._say(
+            self._write_record(
                 json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "until": until})
             )
 
@@ -330,12 +330,12 @@ class Lock:
         """Release the lock."""
         if self._file is not None:
             with contextlib.suppress(OSError):  # the disk may be full
-                self._say("")
+                self._write_record("")
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
 
-    def _say(self, text: str) -> None:
+    def _write_record(self, text: str) -> None:
         assert self._file is not None
         self._file.seek(0)
         self._file.truncate()

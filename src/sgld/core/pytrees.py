@@ -37,7 +37,7 @@ from ..errors import UsageError
 from .devices import known_now, sent
 
 T = TypeVar("T")
-_ours: set[type] = set()
+_registered: set[type] = set()
 
 
 def as_pytree(cls: type[T]) -> type[T]:
@@ -76,7 +76,7 @@ def as_pytree(cls: type[T]) -> type[T]:
         return cls(**dict(structure), **dict(zip(left(structure), children, strict=True)))
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
-    _ours.add(cls)
+    _registered.add(cls)
     return cls
 
 
@@ -98,13 +98,13 @@ def check_compiled(what: str, value: Any) -> None:
             ) from error
 
 
-def mistakable(structure: Any) -> Iterator[Any]:
+def unregistered_structures(structure: Any) -> Iterator[Any]:
     """Yield the parts of a structure that are dataclasses registered outside this package."""
     node = structure.node_data()
-    if node is not None and dataclasses.is_dataclass(node[0]) and node[0] not in _ours:
+    if node is not None and dataclasses.is_dataclass(node[0]) and node[0] not in _registered:
         yield structure
     for child in structure.children():
-        yield from mistakable(child)
+        yield from unregistered_structures(child)
 
 
 def types_of(structure: Any) -> tuple[Any, ...]:
@@ -301,7 +301,7 @@ def count_posterior(problem: Any) -> None:
 def tell_apart(*things: Any) -> None:
     """Release functions compiled for another type that JAX could mistake for one of these."""
     for thing in things:
-        for structure in mistakable(jax.tree.structure(thing)):
+        for structure in unregistered_structures(jax.tree.structure(thing)):
             kinds = types_of(structure)
             same = [seen for known, seen in _user_structures if known == structure]
             if any(seen != kinds for seen in same):

@@ -53,7 +53,7 @@ class Work:
         self.said = ""
 
     def __enter__(self) -> Work:
-        self._open.enter_context(_heard(self._interrupt))
+        self._open.enter_context(_deferred_signals(self._interrupt))
         self._open.enter_context(stage(self._doing))
         return self
 
@@ -92,7 +92,7 @@ class Work:
             yield begin, count
             seconds = _agreed(max(time.perf_counter() - began, 1e-6))
             begin += count
-            self._took(count, seconds)
+            self._resize(count, seconds)
             # the time of the first piece includes compilation
             self._rate = 0.0 if first and not self._rate else count / seconds
             self._count(begin, of or end)
@@ -104,7 +104,7 @@ class Work:
             raise KeyboardInterrupt
         check_deadline(self._doing, self._left)
 
-    def _took(self, count: int, seconds: float) -> None:
+    def _resize(self, count: int, seconds: float) -> None:
         by_time = int(PIECE_SECONDS / seconds * count)
         # the time of a shortened piece measures the cost of a call, not of a unit
         if count == self._size or by_time > self._size:
@@ -127,7 +127,7 @@ def _agreed(value: Any) -> Any:
 
 
 @contextmanager
-def _heard(flag: threading.Event) -> Iterator[None]:
+def _deferred_signals(flag: threading.Event) -> Iterator[None]:
     """Set a flag on Ctrl-C, a shutdown or a lost terminal; the flag is read between pieces."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -41,7 +41,7 @@ DATA_CACHE_VARIABLE = "SGLD_DATA_CACHE"
 STALE_AFTER_SECONDS = 60.0  # seconds after which a partial file is abandoned
 RACY_NS = 2e9  # nanoseconds: a younger file may change again and keep its time
 
-Told = Callable[[int, int], Any]
+Tick = Callable[[int, int], Any]
 
 
 def key_of(asked: dict[str, Any]) -> str:
@@ -106,14 +106,14 @@ class Cache:
 
     # -- existing caches -------------------------------------------------------------------
 
-    def found(self, key: str, told: Told) -> dict[str, Any] | None:
+    def found(self, key: str, tick: Tick) -> dict[str, Any] | None:
         """Return the manifest of a complete cache, or None; a damaged cache is removed."""
         folder = self.folder / key
         if not folder.is_dir():
             return None
         try:
             manifest = read_json(folder / "rows.json")
-            if self._looked_at(folder, manifest) or self._is_whole(folder, manifest, told):
+            if self._looked_at(folder, manifest) or self._is_whole(folder, manifest, tick):
                 return manifest
         except (OSError, RunError, KeyError, TypeError):
             pass
@@ -128,7 +128,7 @@ class Cache:
             return False
         return before == _stamps(folder, manifest)
 
-    def _is_whole(self, folder: Path, manifest: dict[str, Any], told: Told) -> bool:
+    def _is_whole(self, folder: Path, manifest: dict[str, Any], tick: Tick) -> bool:
         """Return whether all blocks have their hashes, in one pass over the files."""
         done, size = 0, sum(stamp[0] for stamp in _stamps(folder, manifest).values())
         for name, blocks in manifest["blocks"].items():
@@ -138,7 +138,7 @@ class Cache:
                     if hashlib.sha256(part).hexdigest() != block:
                         return False
                     done += len(part)
-                    told(done, size)
+                    tick(done, size)
                 if file.read(1):
                     return False
         with contextlib.suppress(RunError):  # a read-only cache is verified again the next time
@@ -205,7 +205,7 @@ class Cache:
 
     # -- user's files ----------------------------------------------------------------------
 
-    def content(self, path: Path, told: Told) -> str:
+    def content(self, path: Path, tick: Tick) -> str:
         """Return the SHA-256 of a file, remembered while its size, times and inode stay the same."""
         name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:32]
         memory = self.folder / f"seen-{name}.json"
@@ -220,7 +220,7 @@ class Cache:
             while part := file.read(HASH_BLOCK_BYTES):
                 found.update(part)
                 done += len(part)
-                told(done, began.st_size)
+                tick(done, began.st_size)
         digest = found.hexdigest()
         if stamp_of(path) == before and _now(memory.parent) - max(before[1], before[3]) > RACY_NS:
             with contextlib.suppress(RunError):

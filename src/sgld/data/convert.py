@@ -37,10 +37,10 @@ from .source import listed
 DROPPED_ROWS_FILE = "dropped.i8"
 MAX_INT32_ROWS = 2**31 - 2  # rows that int32 can number, with one spare row
 
-Told = Callable[[int, int], Any]
+Tick = Callable[[int, int], Any]
 
 
-def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -> dict[str, Any]:
+def convert(reader: Reader, folder: Path, seed: int, missing: str, tick: Tick) -> dict[str, Any]:
     """Write the rows of `reader`, shuffled by `seed`, to `folder`, and return the JSON manifest.
 
     Raises DataError if data cannot be read, and if the disk is full.
@@ -48,7 +48,7 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
     width = sum(leaf.width for leaf in reader.leaves)
     num_read, num_dropped = 0, 0
     with (
-        no_room(folder, reader, width),
+        disk_errors(folder, reader, width),
         Spill(folder / "spill", width, seed) as spill,
         Writer(folder / DROPPED_ROWS_FILE) as dropped,
     ):
@@ -62,9 +62,9 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
             num_read += len(piece.leaves[0]) + (0 if out is None else int(out.sum()))
             if len(piece.leaves[0]):
                 spill.add(records(piece, reader.leaves))
-            told(num_read, max(reader.num_rows, num_read))
+            tick(num_read, max(reader.num_rows, num_read))
         _check_count(reader, spill.count, num_read)
-        blocks = written(reader, folder, spill, told)
+        blocks = written(reader, folder, spill, tick)
         blocks[DROPPED_ROWS_FILE] = dropped.close()
     return {
         "name": reader.name,
@@ -82,7 +82,7 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
 
 
 @contextmanager
-def no_room(folder: Path, reader: Reader, width: int) -> Iterator[None]:
+def disk_errors(folder: Path, reader: Reader, width: int) -> Iterator[None]:
     """Raise DataError for an error of the operating system while a cache is written."""
     try:
         yield
@@ -143,18 +143,18 @@ def digest_of(blocks: dict[str, list[str]]) -> str:
     return hashlib.sha256(str(sorted(blocks.items())).encode()).hexdigest()
 
 
-def written(reader: Reader, folder: Path, spill: Spill, told: Told) -> dict[str, list[str]]:
+def written(reader: Reader, folder: Path, spill: Spill, tick: Tick) -> dict[str, list[str]]:
     """Write leaves and order, and return the hashes of their blocks by file."""
     names = [f"{i}.npy" for i in range(len(reader.leaves))]
     with ExitStack() as held:
         writers = [held.enter_context(Writer(folder / name)) for name in names]
         order = held.enter_context(Writer(folder / "order.npy"))
-        _lay(reader, spill, writers, order, told)
+        _write(reader, spill, writers, order, tick)
         found = {name: writer.close() for name, writer in zip(names, writers, strict=True)}
         return {**found, "order.npy": order.close()}
 
 
-def _lay(reader: Reader, spill: Spill, writers: list[Writer], order: Writer, told: Told) -> None:
+def _write(reader: Reader, spill: Spill, writers: list[Writer], order: Writer, tick: Tick) -> None:
     """Write every row to the files of its leaves, in shuffled order."""
     for writer, leaf in zip(writers, reader.leaves, strict=True):
         begin_array(writer, leaf.dtype, (spill.count + 1, *leaf.shape))
@@ -174,7 +174,7 @@ def _lay(reader: Reader, spill: Spill, writers: list[Writer], order: Writer, tol
             if not done:
                 spare.append(content[:1].tobytes())
         done += len(numbers)
-        told(done, spill.count)
+        tick(done, spill.count)
     for writer, row in zip(writers, spare, strict=True):
         writer.write(row)  # a spare row, so that a short last block can be sliced at full size
 
@@ -243,7 +243,7 @@ def kept_rows(
             manifest = write(folder)
             key = key or key_of({**decides, "content": manifest["hash"]})
             cache.keep(folder, key, manifest)
-        _give_back()
+        _release_arrow_memory()
     return Kept(cache.folder / key, manifest, began)
 
 
@@ -266,7 +266,7 @@ def rows_told(done: int, total: int) -> None:
     counted(done, total, "rows")
 
 
-def _give_back() -> None:
+def _release_arrow_memory() -> None:
     """Release the memory that Arrow keeps for later tables."""
     arrow = sys.modules.get("pyarrow")
     if arrow is not None:
@@ -291,11 +291,11 @@ def renumbered_drop(
     before: Int[np.ndarray, " k"], rows: Int[np.ndarray, " m"]
 ) -> Int[np.ndarray, " n"]:
     """Return all dropped rows after `rows` of the table without `before` (sorted) are dropped too."""
-    return np.union1d(before, _above(before, np.sort(rows)))
+    return np.union1d(before, _earlier(before, np.sort(rows)))
 
 
 def fewer(
-    before: Kept, rows: Int[np.ndarray, " m"], reader: Reader, folder: Path, seed: int, told: Told
+    before: Kept, rows: Int[np.ndarray, " m"], reader: Reader, folder: Path, seed: int, tick: Tick
 ) -> dict[str, Any]:
     """Write the rows of `before` without `rows`, sorted user numbers; return the JSON manifest.
 
@@ -309,9 +309,9 @@ def fewer(
     gone = gone - np.searchsorted(left_out, gone)
     if len(gone) == old["num_data"]:
         raise DataError(f"no row of {listed([str(old['name'])])} is left; drop fewer.")
-    with no_room(folder, reader, width), Spill(folder / "spill", width, seed) as spill:
-        _respill(before, gone, reader, spill, told)
-        blocks = written(reader, folder, spill, told)
+    with disk_errors(folder, reader, width), Spill(folder / "spill", width, seed) as spill:
+        _spill_remaining(before, gone, reader, spill, tick)
+        blocks = written(reader, folder, spill, tick)
         with Writer(folder / DROPPED_ROWS_FILE) as dropped:
             dropped.write((still - np.searchsorted(rows, still)).astype("<i8"))
             blocks[DROPPED_ROWS_FILE] = dropped.close()
@@ -325,8 +325,8 @@ def fewer(
     }
 
 
-def _respill(
-    before: Kept, gone: Int[np.ndarray, " m"], reader: Reader, spill: Spill, told: Told
+def _spill_remaining(
+    before: Kept, gone: Int[np.ndarray, " m"], reader: Reader, spill: Spill, tick: Tick
 ) -> None:
     """Add the remaining rows to `spill` under their new numbers."""
     order = np.load(before.folder / "order.npy", mmap_mode="r")
@@ -342,10 +342,10 @@ def _respill(
         if stay.any():
             numbers = numbers[stay]
             spill.add(np.concatenate(parts, axis=1)[stay], numbers - np.searchsorted(gone, numbers))
-        told(at + len(stay), len(order))
+        tick(at + len(stay), len(order))
 
 
-def _above(gone: Int[np.ndarray, " k"], rows: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
+def _earlier(gone: Int[np.ndarray, " k"], rows: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
     """Return the row numbers before `gone` was dropped, given the current ones."""
     return rows + np.searchsorted(gone - np.arange(len(gone)), rows, side="right")
 
@@ -357,7 +357,7 @@ def _above(gone: Int[np.ndarray, " k"], rows: Int[np.ndarray, " m"]) -> Int[np.n
 MAX_MERGED_BYTES = 2**22
 
 
-def merge(before: Kept, reader: Reader, folder: Path, seed: int, told: Told) -> dict[str, Any]:
+def merge(before: Kept, reader: Reader, folder: Path, seed: int, tick: Tick) -> dict[str, Any]:
     """Write the rows of `before` and then those of `reader` to `folder`; return the JSON manifest.
 
     Both have the same leaves, and none of them is a text. Raises DataError as `convert` does.
@@ -366,7 +366,7 @@ def merge(before: Kept, reader: Reader, folder: Path, seed: int, told: Told) -> 
     width = sum(leaf.width for leaf in reader.leaves)
     num_read, gone = 0, list[np.ndarray]()
     with (
-        no_room(folder, reader, width),
+        disk_errors(folder, reader, width),
         Spill(folder / "spill", width, seed, first=old["num_data"]) as spill,
     ):
         for piece in reader.pieces():
@@ -384,7 +384,7 @@ def merge(before: Kept, reader: Reader, folder: Path, seed: int, told: Told) -> 
             raise DataError(
                 f"the table would have {count:,} rows, and at most {MAX_INT32_ROWS:,} are supported."
             )
-        blocks = _written(before, reader, spill, folder, count, told)
+        blocks = _written(before, reader, spill, folder, count, tick)
         with Writer(folder / DROPPED_ROWS_FILE) as dropped:
             dropped.write(np.fromfile(before.folder / DROPPED_ROWS_FILE, "<i8"))
             dropped.write(np.concatenate([np.zeros(0, "<i8"), *gone]).astype("<i8"))
@@ -401,7 +401,7 @@ def merge(before: Kept, reader: Reader, folder: Path, seed: int, told: Told) -> 
 
 
 def _written(
-    before: Kept, reader: Reader, spill: Spill, folder: Path, count: int, told: Told
+    before: Kept, reader: Reader, spill: Spill, folder: Path, count: int, tick: Tick
 ) -> dict[str, list[str]]:
     """Write leaves and order, and return the hashes of their blocks by file."""
     names = [f"{i}.npy" for i in range(len(reader.leaves))]
@@ -420,7 +420,7 @@ def _written(
             if not done:
                 spare = [part[:1].tobytes() for part in parts]
             done += len(numbers)
-            told(done, count)
+            tick(done, count)
         for writer, row in zip(writers, spare, strict=True):
             writer.write(row)
         found = {name: writer.close() for name, writer in zip(names, writers, strict=True)}
@@ -435,7 +435,7 @@ def _in_order(
     order = np.load(before.folder / "order.npy", mmap_mode="r")
     files = [np.load(before.folder / f"{i}.npy", mmap_mode="r") for i in range(len(widths))]
     size = max(1, MAX_MERGED_BYTES // (8 + sum(widths)))
-    coming = _Coming(spill, widths)
+    coming = _NewRows(spill, widths)
     for at in range(0, len(order), size):
         numbers = np.array(order[at : at + size], np.int64)
         own = keys(numbers, spill.seed)
@@ -464,7 +464,7 @@ def _inserted(
     return np.insert(before, places, coming).view(np.uint8).reshape(-1, width)
 
 
-class _Coming:
+class _NewRows:
     """The new rows in the order of their keys, taken as far as they are needed."""
 
     def __init__(self, spill: Spill, widths: list[int]) -> None:

@@ -24,9 +24,9 @@ from jaxtyping import Array, Int
 from ..core.devices import (
     DATA,
     XLA_ALIGNMENT_BYTES,
+    gather_digests,
     known_now,
     on_host,
-    said_by_all,
     sent,
     spans_processes,
 )
@@ -313,10 +313,10 @@ def _check_same(source: Sharded, mesh: Mesh) -> None:
     if not spans_processes(mesh):
         return
     shapes = ", ".join(str((source.num_data, *leaf.shape[2:])) for leaf in jax.tree.leaves(source.rows))  # fmt: skip
-    said = said_by_all(hashlib.sha256(shapes.encode()).digest())
+    said = gather_digests(hashlib.sha256(shapes.encode()).digest())
     other = next((k for k, word in enumerate(said) if word != said[0]), None)
     if other is None:
-        said = said_by_all(bytes.fromhex(source.hash()))
+        said = gather_digests(bytes.fromhex(source.hash()))
         other = next((k for k, word in enumerate(said) if word != said[0]), None)
         shapes += " with other values"
     if other is not None:

@@ -68,12 +68,12 @@ class Price(NamedTuple):
 
 def gradient_price(problem: Problem) -> Price:
     """Return the cost of the log posterior density and its gradient over all rows."""
-    return _of_traced(_posterior, problem.as_one_batch())
+    return _traced_cost(_posterior, problem.as_one_batch())
 
 
 def row_price(problem: Problem) -> float:
     """Return the part of that cost that one row adds."""
-    prior = _of_traced(_prior, problem).each
+    prior = _traced_cost(_prior, problem).each
     return max(0.0, gradient_price(problem).each - prior) / max(1, problem.num_data)
 
 
@@ -95,10 +95,10 @@ def _prior(problem: Problem, z: Any) -> Any:
     return jax.value_and_grad(problem.log_prior)(z)
 
 
-def _of_traced(function: Any, problem: Problem) -> Price:
+def _traced_cost(function: Any, problem: Problem) -> Price:
     """Return the cost of a jitted function of the problem and z, from its cached trace."""
     jaxpr = function.trace(problem, _free(problem)).jaxpr.jaxpr
-    return _priced(jaxpr, [False] * (len(jaxpr.invars) - 1) + [True])
+    return _jaxpr_cost(jaxpr, [False] * (len(jaxpr.invars) - 1) + [True])
 
 
 def _free(problem: Problem) -> Any:
@@ -111,10 +111,10 @@ def priced(function: Callable[..., Any], *shapes: Any) -> Price:
     Work that does not depend on its arguments is left out: XLA moves it out of the calling loop.
     """
     jaxpr = jax.make_jaxpr(function)(*shapes).jaxpr
-    return _priced(jaxpr, [True] * len(jaxpr.invars))
+    return _jaxpr_cost(jaxpr, [True] * len(jaxpr.invars))
 
 
-def _priced(jaxpr: Any, moving: Sequence[bool]) -> Price:
+def _jaxpr_cost(jaxpr: Any, moving: Sequence[bool]) -> Price:
     """Return the cost of a jaxpr; `moving` marks the arguments that change between calls."""
     each = shared = 0.0
     changes = {id(v) for v, m in zip(jaxpr.invars, moving, strict=True) if m}
@@ -123,15 +123,15 @@ def _priced(jaxpr: Any, moving: Sequence[bool]) -> Price:
         if not any(given):
             continue
         changes |= {id(v) for v in equation.outvars}
-        own = _own(equation)
+        own = _primitive_seconds(equation)
         if own is not None:
-            count = _stands_for(equation)
+            count = _num_equations(equation)
             each, shared = each + count * own, shared + count * EQUATION_SECONDS
             continue
         turns = _turns(equation)
-        for one in _inside(equation):
+        for one in _inner_jaxprs(equation):
             same = turns == 1 and len(one.invars) == len(given)
-            price = _priced(one, given if same else [True] * len(one.invars))
+            price = _jaxpr_cost(one, given if same else [True] * len(one.invars))
             each, shared = each + turns * price.each, shared + turns * price.shared
         shared += turns * TURN_SECONDS if turns > 1 else 0.0
     return Price(each, shared)
@@ -144,7 +144,7 @@ def _turns(equation: Any) -> int:
     )
 
 
-def _inside(equation: Any) -> Iterator[Any]:
+def _inner_jaxprs(equation: Any) -> Iterator[Any]:
     """Yield the jaxprs that an equation evaluates; all branches of a condition, as chains differ."""
     params = equation.params
     if equation.primitive.name == "custom_linear_solve":
@@ -156,7 +156,7 @@ def _inside(equation: Any) -> Iterator[Any]:
                 yield one
 
 
-def _stands_for(equation: Any) -> int:
+def _num_equations(equation: Any) -> int:
     """Return how many equations JAX 0.10 has for this one, so that all versions give one cost."""
     name = equation.primitive.name
     if name == "one_minus_square":  # in the derivative of tanh: (1 - x) g + x (1 - x) g
@@ -166,7 +166,7 @@ def _stands_for(equation: Any) -> int:
     return 1
 
 
-def _own(equation: Any) -> float | None:
+def _primitive_seconds(equation: Any) -> float | None:
     """Return the seconds of a primitive, or None if it evaluates other jaxprs."""
     name = equation.primitive.name
     ins, outs = _shapes(equation.invars), _shapes(equation.outvars)
@@ -204,7 +204,7 @@ def _own(equation: Any) -> float | None:
         return COMPARISON_SECONDS * math.prod(ins[0]) * math.log2(max(2, along))
     if name == "pow" and getattr(equation.invars[1], "val", None) in MULTIPLIED_POWERS:
         return NUMBER_SECONDS * made
-    if name.startswith("reduce") or next(_inside(equation), None) is None:
+    if name.startswith("reduce") or next(_inner_jaxprs(equation), None) is None:
         return FUNCTION_SECONDS.get(name, NUMBER_SECONDS) * max(made, *map(math.prod, ins), 0)
     return None
 

@@ -43,10 +43,10 @@ class Held:
         if not isinstance(value, (np.ndarray, jax.Array)):
             return value
         if isinstance(value, np.ndarray) and value.flags.writeable:
-            return _told_apart(value)
+            return _array_identity(value)
         # needed at every call of a compiled function: an immutable array is copied to the host once
         if self._of_array is None:
-            self._of_array = _told_apart(value)
+            self._of_array = _array_identity(value)
         return self._of_array
 
     def __eq__(self, other: object) -> bool:
@@ -61,7 +61,7 @@ class Held:
             return hash(type(self.value))
 
 
-def _told_apart(value: np.ndarray | jax.Array) -> tuple[str, tuple[int, ...], bytes]:
+def _array_identity(value: np.ndarray | jax.Array) -> tuple[str, tuple[int, ...], bytes]:
     """Return dtype, shape and a digest of the values."""
     kind = str(value.dtype)
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -311,14 +311,14 @@ class Overheard:
         """Return the log likelihood with `shift` added to all outputs of modules."""
         notes: list[Any] = [] if heard is None else heard
         listening = jax.tree.map(
-            lambda node: _Listening(node, shift, notes) if _is_module(node) else node,
+            lambda node: _RecordingModule(node, shift, notes) if _is_module(node) else node,
             as_module(position),
             is_leaf=_is_module,
         )
         return self.log_likelihood(listening, datum)
 
 
-class _Listening:
+class _RecordingModule:
     """A module whose outputs are recorded."""
 
     __slots__ = ("_module", "_notes", "_shift")

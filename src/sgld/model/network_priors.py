@@ -247,7 +247,7 @@ class StudentTPrior:
         return summed(self, position, density)
 
     def sd(self, position: PyTree) -> dict[str, float]:
-        """Return the sd of every leaf by name: s sqrt(nu / (nu - 2)), or infinity for nu <= 2.
+        """Return the sd of a position's leaves by name: s sqrt(nu / (nu - 2)), infinite for nu <= 2.
 
         Example:
           >>> import jax.numpy as jnp, sgld

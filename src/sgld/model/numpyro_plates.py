@@ -468,7 +468,7 @@ def _both(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return results at every point: of a run with all rows, and of runs of each row and of none."""
 
-    def told(sites: Mapping[str, Site], rows: Any) -> dict[str, Any]:
+    def summarise(sites: Mapping[str, Site], rows: Any) -> dict[str, Any]:
         fixed = {n: jnp.ravel(s["value"]) for n, s in sites.items() if s["type"] == "deterministic"}
         return {"rows": rows, "prior": program.log_prior(sites), "sites": fixed}
 
@@ -482,7 +482,7 @@ def _both(
         everywhere = {**position, **summed}
         sites = program.at(everywhere, data)
         each = jax.lax.map(row, (data, summed), batch_size=PLATE_ROWS)
-        return told(sites, program.by_row(sites)), told(program.at(everywhere), each)
+        return summarise(sites, program.by_row(sites)), summarise(program.at(everywhere), each)
 
     return jax.lax.map(one, points)
 

@@ -249,22 +249,22 @@ def without_a_factor(
     It names the parameter that, moved alone by the fewest scales, makes the density finite if it is
     not, or not finite if it is.
     """
-    if not _takes_one(problem):
+    if not _uses_cholesky(problem):
         return ""
     name = ""
     if z.size <= MAX_MOVED_SINGLY:
-        name = _moved_alone(problem, np.asarray(z, np.float64), scale, unit)
+        name = _responsible_parameter(problem, np.asarray(z, np.float64), scale, unit)
     return (
         f"the model uses a Cholesky factor, which is not finite in {problem.layout.dtype} if the matrix is "
         f"nearly singular{name}; add to the matrix's diagonal, or set jax_enable_x64"
     )
 
 
-def _takes_one(problem: Problem) -> bool:
+def _uses_cholesky(problem: Problem) -> bool:
     return "cholesky" in str(jax.make_jaxpr(sums.log_density)(problem, problem.start))
 
 
-def _moved_alone(problem: Problem, z: np.ndarray, scale: np.ndarray, unit: str) -> str:
+def _responsible_parameter(problem: Problem, z: np.ndarray, scale: np.ndarray, unit: str) -> str:
     finite = bool(_finite(problem, problem.array(z[None]))[0])
     for size in MOVE_SCALES:
         away = size * np.diag(scale)

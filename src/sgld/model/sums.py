@@ -114,19 +114,19 @@ def spread(*, prior: bool) -> Callable[[F], F]:
     return decorated
 
 
-def seen_by_workers(
+def each_row_of_workers(
     rows: OnDisk, problem: Problem, look: Callable[..., Any], given: Any, width: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield like `each_row`, with rows evaluated by workers, PIECES_AT_ONCE pieces at a time."""
     pieces = _worker_pieces(rows)
     for first in range(0, len(pieces), PIECES_AT_ONCE):
         some = pieces[first : first + PIECES_AT_ONCE]
-        found = _mapped(rows, problem, some, _look_at_all, (look, given, width))
+        found = _mapped(rows, problem, some, _each_row, (look, given, width))
         for (begin, end), seen in zip(some, found, strict=True):
             yield np.arange(begin, end), seen
 
 
-def _look_at_all(problem: Problem, look: Callable[..., Any], given: Any, width: int) -> np.ndarray:
+def _each_row(problem: Problem, look: Callable[..., Any], given: Any, width: int) -> np.ndarray:
 
     seen = list(each_row(look, problem, given, width))
     order = np.argsort(np.concatenate([numbers for numbers, _ in seen]))
@@ -155,7 +155,7 @@ def _mapped(
     arguments = jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, arguments)
     assert rows.workers is not None
     return rows.workers(
-        _done,
+        _work_on_piece,
         [_Piece(work, arguments, target, folder, rows.hash(), *piece, double) for piece in pieces],
     )
 
@@ -163,7 +163,7 @@ def _mapped(
 # -- at a worker ---------------------------------------------------------------------------
 
 
-def _done(piece: _Piece) -> Any:
+def _work_on_piece(piece: _Piece) -> Any:
     """Return the result of a piece as NumPy arrays, at a worker."""
     with jax.enable_x64(piece.double):
         target, treedef = _target(piece.target)
@@ -245,7 +245,7 @@ def each_row(
     """
     N, done, rows = problem.num_data, 0, spread_over(problem)
     if rows is not None:
-        for numbers, seen in seen_by_workers(rows, problem, look, given, width):
+        for numbers, seen in each_row_of_workers(rows, problem, look, given, width):
             done += len(numbers)
             counted(done, N, "rows")
             yield numbers, seen
@@ -253,7 +253,7 @@ def each_row(
     pieces = problem.source.with_batches(max(1, min(N, GRADIENT_NUMBERS // width)), "reshuffle")
     together = max(1, HOST_ROWS_AT_ONCE // pieces.block_size)
     for first in range(0, pieces.num_blocks, together):
-        found = _looked_at(
+        found = _evaluate_pieces(
             problem, given, np.int32(first),
             look=look, size=pieces.batch_size, count=min(together, pieces.num_blocks),
         )  # fmt: skip
@@ -264,7 +264,7 @@ def each_row(
 
 
 @partial(jax.jit, static_argnames=("look", "size", "count"))
-def _looked_at(
+def _evaluate_pieces(
     problem: Problem,
     given: Any,
     first: Int[Array, ""],
