@@ -29,7 +29,7 @@ def test_at_the_start():
     with pytest.raises(sgld.errors.UsageError) as raised:
         sgld.sample(sgld.Posterior(process), None, start(-8.0), progress=False)
     said = str(raised.value)
-    assert said.startswith("the log density at init is nan: the model uses a Cholesky factor")
+    assert said.startswith("the log density at init is nan: the model takes a Cholesky factor")
     assert re.search(r"finite with .noise. moved by [12]\)", said) and "jax_enable_x64" in said
     assert said.endswith("choose a start with finite density.")
 
@@ -52,7 +52,7 @@ def test_in_a_chain(capsys):
     failed = [status for status in draws.status if status != "ok"]
     assert failed
     for status in failed:
-        assert "became non-finite at step" in status and "Here the model uses a Cholesky" in status
+        assert "became non-finite at step" in status and "Here the model takes a Cholesky" in status
         assert re.search(r"finite with .noise. moved by \d+ sd of its draws", status)
 
 

@@ -255,7 +255,7 @@ def without_a_factor(
     if z.size <= MAX_MOVED_SINGLY:
         name = _responsible_parameter(problem, np.asarray(z, np.float64), scale, unit)
     return (
-        f"the model uses a Cholesky factor, which is not finite in {problem.layout.dtype} if the matrix is "
+        f"the model takes a Cholesky factor, which is not finite in {problem.layout.dtype} if the matrix is "
         f"nearly singular{name}; add to the matrix's diagonal, or set jax_enable_x64"
     )
 
