@@ -15,12 +15,14 @@ and, if it has a momentum and is to run inside `sgld.ReplicaExchange`,
                                                 at another position, where the gradient is larger by
                                                 `change`: the persistent part of the momentum stays
 
-where `grad` is a function of position (the gradient of the log posterior; `grad.log_density` is
-the density itself, up to a constant), `noise` has the position's shape ([num_noises, d] if
-num_noises is not 1), D = preconditioner has `drift(g)` = D g, `noise(xi)` = D^{1/2} xi and
-`pullback(g)` = (D^{1/2})^T g, and `step_size` h is the coefficient of the gradient of the
-full-data log posterior. The tests avoid sampling where possible: on a Gaussian target
-a step is an affine map of state and noise, so its Jacobians give the stationary distribution exactly.
+`grad` is a function of position: the gradient of the log posterior (`grad.log_density` is the
+density itself, up to a constant). `noise` has the position's shape ([num_noises, d] if
+num_noises is not 1). D = preconditioner has `drift(g)` = D g, `noise(xi)` = D^{1/2} xi and
+`pullback(g)` = (D^{1/2})^T g. `step_size` h is the coefficient of the gradient of the
+full-data log posterior.
+
+The tests avoid sampling where possible: on a Gaussian target a step is an affine map of state and
+noise, so its Jacobians give the stationary distribution exactly.
 """
 
 from .samplers.certify.affine import stationary_covariance

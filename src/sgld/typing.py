@@ -91,8 +91,8 @@ class Sampler(Protocol):
 class Estimator(Protocol):
     """An estimator of the gradient of the full-data log posterior.
 
-    An estimator with a memory along a chain has `remembers = True`, `start(problem, z)`, which returns the memory
-    at the chain's start z [d], and `after(problem, x, memory, z, step)`, which returns that after a step
+    An estimator with a memory along a chain has `remembers = True` and two more methods. `start(problem, z)` returns
+    the memory at the chain's start z [d]; `after(problem, x, memory, z, step)` returns that after a step
     that began at z. `sgld.samplers.gradients` documents the contract, `sgld.testing.check_gradient` tests it.
 
     Example:

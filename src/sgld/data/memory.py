@@ -6,8 +6,8 @@ Rows are shuffled by a 64-bit mix of row number and seed:
 
 with the finalizer of SplitMix64 (Steele, Lea & Flood 2014) for `mix` and its constant for g. `mix` is a
 bijection of 64 bits, so that no two rows have the same key. A key depends on no other row. A table that is
-read in pieces, from any kind of file, therefore gets the order that it has in memory, and no permutation
-of its rows is ever stored.
+read in pieces, from any kind of file, therefore gets the order that it has in memory. No permutation of its
+rows is ever stored.
 """
 
 from __future__ import annotations

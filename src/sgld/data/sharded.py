@@ -1,7 +1,7 @@
 """Rows over several devices, each of which holds its own rows and its part of every batch.
 
 Row i of N is on shard i mod D, at position i // D. For any batches, a block of consecutive rows is
-therefore a short slice of every shard, of about n / D rows, and only sums over rows leave a device.
+therefore a short slice of every shard, of about n / D rows. Only sums over rows leave a device.
 Batches, their order and their rows are those of the same rows in memory: only the order of summation
 differs.
 """

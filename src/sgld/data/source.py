@@ -2,9 +2,9 @@
 
 N rows are split into K = ceil(N/n) contiguous blocks whose sizes differ by at most one. The
 gradient estimate scales a block's sum by K, which is exactly unbiased also if n does not
-divide N. Each chain has its own order, drawn on the host by a counter-based generator
-addressed by (seed, chain, position in the order), so that any part of it can be recomputed
-without the earlier parts.
+divide N. Each chain has its own order, drawn on the host by a counter-based generator. The
+generator is addressed by (seed, chain, position in the order), so that any part of an order can be
+recomputed without the earlier parts.
 
 Orders:
   reshuffle    every block once per pass, in a new order each pass (the default)

@@ -475,8 +475,8 @@ def _chosen(where: Any, names: list[str], whole: PyTree, init: PyTree) -> list[b
 def _masks(where: Any, init: PyTree, whole: PyTree) -> list[np.ndarray] | None:
     """Return the mask of each parameter, or None if the structure differs from that of `init`.
 
-    A mask of an Equinox module is a module of the same structure, with True, False or None at every leaf, also
-    at leaves that are not parameters (an activation): `jax.tree.map(eqx.is_array, net)`.
+    A mask of an Equinox module is a module of the same structure: `jax.tree.map(eqx.is_array, net)`. It has True,
+    False or None at every leaf, also at leaves that are not parameters (an activation).
     """
     if jax.tree.structure(where) == jax.tree.structure(whole):
         return [np.asarray(leaf) for leaf in jax.tree.leaves(where)]

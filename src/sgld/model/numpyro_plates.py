@@ -11,9 +11,9 @@ NumPyro's bijection is used. If it depends on other sites or on data, the biject
 the model.
 
 A plate is over rows if sites inside it are observed, none inside is latent, and arguments of the
-model have its size as leading axis. All other properties of a model are found by running it. At several
-positions, in double precision, every row alone must have the log density that it has among all rows,
-and the sites outside must not change when the other rows are removed.
+model have its size as leading axis. All other properties of a model are found by running it at several
+positions, in double precision. Every row alone must have the log density that it has among all rows. The
+sites outside must not change when the other rows are removed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     log p(theta | data) = log_prior(theta) + sum_i log_likelihood(theta, datum_i) + constant
 
-Functions are static parts of the pytree and numbers bound to them are leaves, so that a
-change of numbers (a prior's scale, for example) needs no compilation. Constrained parameters are
+Functions are static parts of the pytree and numbers bound to them are leaves. A change of
+numbers (a prior's scale, for example) therefore needs no compilation. Constrained parameters are
 sampled in free coordinates: theta = constrain(phi), and log |d theta / d phi| is added once, to
 the prior.
 """
