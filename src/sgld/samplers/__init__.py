@@ -1,5 +1,5 @@
-"""Samplers: `init(position)` and `step(state, grad, step_size, noise)`, nothing else.
+"""Samplers: each offers `init(position)` and `step(state, grad, step_size, noise)`, nothing else.
 
-A step is a deterministic function of its arguments: it draws, schedules and saves
-nothing. The contract in full is `sgld.testing`'s, whose `check_sampler` certifies it.
+A step is a deterministic function of its arguments: it draws, schedules and saves nothing.
+`sgld.testing.check_sampler` documents the full contract and certifies a sampler against it.
 """

@@ -1,14 +1,15 @@
-"""Kinetic Langevin dynamics by the splitting BAOA (Leimkuhler & Matthews 2013, one gradient a step).
+"""Kinetic Langevin dynamics by the splitting BAOA (Leimkuhler & Matthews 2013).
 
-With delta = sqrt(h), e = exp(-gamma delta) and the momentum p in the coordinates of D^{1/2}:
+A step takes one gradient. With delta = sqrt(h), e = exp(-gamma delta) and the momentum p in the
+coordinates of D^{1/2}:
 
     B   p     <- p + delta (D^{1/2})^T grad(theta)
     A   theta <- theta + (delta / 2) D^{1/2} p
     O   p     <- e p + sqrt(T (1 - e^2)) xi
     A   theta <- theta + (delta / 2) D^{1/2} p
 
-Gaussian target, full gradients: the law of the position is exact up to delta^2 l < 4, l the
-curvature. Elsewhere its error is of order delta^2 = h.
+On a Gaussian target with full gradients, the stationary distribution of the position is exact
+while delta^2 l < 4, where l is the curvature. On other targets the error is of order delta^2 = h.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class BAOA:
 
     Args:
       friction: gamma, per unit of delta = sqrt(step_size). In a metric D that is the posterior
-        covariance, theta^2 forgets itself after the time (1 + gamma^2) / gamma, which is
-        shortest at the default, 1; small curvatures l want sqrt(l).
+        covariance, the autocorrelation time of theta^2 is (1 + gamma^2) / gamma, which is smallest
+        at the default, 1. A small curvature l needs a friction near sqrt(l).
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -59,7 +60,7 @@ class BAOA:
         require("BAOA's friction", self.friction, lambda gamma: gamma > 0, "positive")
 
     def init(self, position: Float[Array, " d"]) -> State:
-        """At rest."""
+        """Return a state at rest."""
         return State(position, jnp.zeros_like(position))
 
     def step(
@@ -72,7 +73,7 @@ class BAOA:
         preconditioner: Any = Scalar(1.0),
         temperature: Float[Array, ""] | float = 1.0,
     ) -> State:
-        """One step: the equations above."""
+        """Take one step of the equations above."""
         T, D, delta = temperature, preconditioner, jnp.sqrt(step_size)
         q, p = state
         decay = -self.friction * delta
@@ -88,10 +89,10 @@ class BAOA:
         step_size: Float[Array, ""] | float,
         preconditioner: Any,
     ) -> State:
-        """At another `position`, where the gradient is larger by `change`, for ReplicaExchange.
+        """Move the state to another `position`, where the gradient is larger by `change`.
 
-        Between two steps p lags half a kick: p + (delta / 2) (D^{1/2})^T grad(theta) is what is
-        independent of theta on a Gaussian, and stays.
+        ReplicaExchange calls this. Between two steps p lags by half a kick: on a Gaussian,
+        p + (delta / 2) (D^{1/2})^T grad(theta) is independent of theta and is kept.
         """
         half = 0.5 * jnp.sqrt(step_size)
         return State(position, state.momentum - half * preconditioner.pullback(change))

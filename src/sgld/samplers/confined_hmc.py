@@ -1,14 +1,14 @@
-"""Hamiltonian Monte Carlo in one of several modes: a chain never leaves the region it begins in.
+"""Hamiltonian Monte Carlo in one of several modes: a chain stays in the region where it starts.
 
-Regions divide the space by the quadratic approximations of log p at its modes m_k, of height l_k and
-curvature F_k^{-T} F_k^{-1}: z belongs to the mode whose approximation is largest there,
+Quadratic approximations of log p at the modes m_k, of height l_k and curvature F_k^{-T} F_k^{-1},
+divide the space into regions: z belongs to the mode whose approximation is largest there,
 
     argmax_k  l_k - |F_k^{-1} (z - m_k)|^2 / 2.
 
-A trajectory that ends in another region is refused, as one that ends where the density is 0: what is
-left as it is is p restricted to the region, whatever the shapes. Every region has a metric of its
-own, for modes differ in their scales. What the restricted densities integrate to, and so how the
-chains' draws are to be weighed, `metropolis.bridge` measures.
+A trajectory that ends in another region is rejected, as if the density were 0 there. The stationary
+distribution is therefore p restricted to the region, whatever its shape. Each region has its own
+metric, because modes differ in their scales. `metropolis.bridge` measures the integrals of the
+restricted densities, and so the weights of the chains' draws.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .hmc import State as Hamiltonian
 @as_pytree
 @dataclass(frozen=True)
 class Regions:
-    """Which mode a position belongs to, and which group of modes is one region.
+    """A partition of the space by modes, with groups of modes as regions.
 
     Attributes:
       center, inverse: m_k [mode, d] and F_k^{-1} [mode, d, d].
       height: l_k [mode], up to a constant.
-      group: [mode], numbers from 0.
+      group: [mode], the region of each mode, numbered from 0.
     """
 
     center: Any
@@ -42,18 +42,18 @@ class Regions:
     group: Any
 
     def mode(self, z: Float[Array, " d"]) -> Int[Array, ""]:
-        """The number of the mode that z belongs to."""
+        """Return the number of the mode that z belongs to."""
         away = z[None] - self.center
         white = jnp.einsum("kij,kj->ki", self.inverse, away, precision="highest")
         return jnp.argmax(self.height - 0.5 * jnp.sum(white**2, axis=1))
 
     def of(self, z: Float[Array, " d"]) -> Int[Array, ""]:
-        """The number of the region that z belongs to."""
+        """Return the number of the region that z belongs to."""
         return self.group[self.mode(z)]
 
 
 class State(NamedTuple):
-    """The position, its region, what trajectories say, and how many were refused for ending in each region."""
+    """Position, its region, the HMC state, and the rejected trajectories per end region."""
 
     position: Float[Array, " d"]
     region: Int[Array, ""]
@@ -62,7 +62,7 @@ class State(NamedTuple):
 
 
 class _Metric(NamedTuple):
-    """That of one region, taken from the products with all: of many chains they are one matrix product."""
+    """One region's metric, selected after products with all: one product for many chains."""
 
     factor: Float[Array, "region d d"]
     region: Int[Array, ""]
@@ -77,12 +77,12 @@ class _Metric(NamedTuple):
 @as_pytree
 @dataclass(frozen=True)
 class ConfinedHMC:
-    """`sampler.hmc.HMC` in the region of its start, in that region's own metric; exact gradients alone.
+    """`sampler.hmc.HMC` in the region of its start, with that region's metric and exact gradients.
 
     Args:
-      leapfrogs: of the longest trajectory, any number from 1 on.
+      leapfrogs: the number of leapfrogs of the longest trajectory, at least 1.
       regions: the `Regions`.
-      factor: [region, d, d], F F^T being each region's metric; the run's preconditioner is not used.
+      factor: [region, d, d], where F F^T is each region's metric; the run's preconditioner is not used.
 
     Example:
       >>> import jax.numpy as jnp
@@ -91,7 +91,7 @@ class ConfinedHMC:
       >>> one = jnp.ones((2, 1, 1))                       # two modes, at -5 and 5
       >>> regions = Regions(jnp.array([[-5.0], [5.0]]), one, jnp.zeros(2), jnp.array([0, 1]))
       >>> sampler = ConfinedHMC(1, regions, one)
-      >>> flat = Estimate(lambda q: 0.0 * jnp.sum(q))     # nothing but the regions holds it
+      >>> flat = Estimate(lambda q: 0.0 * jnp.sum(q))     # only the regions confine the chain
       >>> state = sampler.init(jnp.array([-1.0]))
       >>> state = sampler.step(state, flat, 1.0, jnp.array([[3.0], [0.0]]))
       >>> state.position.tolist(), state.left.tolist()
@@ -108,7 +108,7 @@ class ConfinedHMC:
         require("ConfinedHMC's leapfrogs", self.leapfrogs, lambda count: count >= 1, "at least 1")
 
     def init(self, position: Float[Array, " d"]) -> State:
-        """Before the first trajectory."""
+        """Return the state before the first trajectory."""
         none = jnp.zeros(self.factor.shape[0], jnp.int32)
         region = self.regions.of(position)
         return State(position, region, HMC(self.leapfrogs).init(position), none)
@@ -123,7 +123,10 @@ class ConfinedHMC:
         preconditioner: Any = None,
         temperature: Float[Array, ""] | float = 1.0,
     ) -> State:
-        """One trajectory of HMC, refused where it ends in another region. `grad` needs `.log_density`."""
+        """Run one HMC trajectory and reject it if it ends in another region.
+
+        `grad` needs `.log_density`.
+        """
         metric = _Metric(self.factor, state.region)
         new = HMC(self.leapfrogs).step(
             state.inside, grad, step_size, noise, preconditioner=metric, temperature=temperature

@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo: a step is a trajectory and Metropolis's answer to it (Duane et al. 1987).
+"""Hamiltonian Monte Carlo: a trajectory a step, with Metropolis acceptance (Duane et al. 1987).
 
 With delta = sqrt(h) and the momentum p in the coordinates of D^{1/2}, from p = sqrt(T) xi:
 
@@ -6,11 +6,13 @@ With delta = sqrt(h) and the momentum p in the coordinates of D^{1/2}, from p = 
     theta <- theta + delta D^{1/2} p                        L times
     p     <- p + (delta / 2) (D^{1/2})^T grad(theta)
 
-and the end is accepted with probability min(1, exp((H - H') / T)), H = -log p(theta) + |p|^2 / 2 at
-the start and H' at the end. That leaves p(theta)^(1/T) as it is at any h and any L, as long as log p
-is exact and the field that is followed a function of theta alone. L = ceil(v leapfrogs) runs through v = 1/2, 1/4, 3/4, 1/8, 5/8, ..., the same for all chains at the same
-step: lengths vary, so that no period of the target is ever met exactly, and no chain waits for
-another (Hoffman, Radul & Sountsov 2021).
+The end is accepted with probability min(1, exp((H - H') / T)), where H = -log p(theta) + |p|^2 / 2 at
+the start and H' is its value at the end. This leaves p(theta)^(1/T) invariant at any h and any L, if
+log p is exact and the field that the trajectory follows is a function of theta alone.
+
+The length is L = ceil(v leapfrogs) with v = 1/2, 1/4, 3/4, 1/8, 5/8, ..., the same for all chains at
+the same step. Lengths vary so that none matches a period of the target exactly, and no chain waits
+for another (Hoffman, Radul & Sountsov 2021).
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ from ..core.validation import require
 from .gradients.full import Estimate
 from .preconditioners.fixed import Scalar
 
-MAX_ENERGY_ERROR = 1000.0  # error of H / T from which a trajectory has left the energy's surface
-LENGTH_BITS = 16  # of the length's place; lengths come again after so many trajectories, 65,536
+MAX_ENERGY_ERROR = 1000.0  # error of H / T above which a trajectory counts as divergent
+LENGTH_BITS = 16  # binary digits of v; the lengths repeat after 2^16 = 65,536 trajectories
 
 
 class At(NamedTuple):
-    """A position with log p and its gradient there, and the temperature at which they were taken.
+    """A position with its log density and gradient, and the temperature of their evaluation.
 
-    Where they are yet to be taken the temperature is no number. That of constrained parameters changes
-    log p: it is that of p |J|^T in the free ones.
+    The temperature is NaN where they have not been evaluated yet. With constrained parameters, log p
+    depends on the temperature: it is the density p |J|^T of the free coordinates.
     """
 
     position: Float[Array, " d"]
@@ -45,20 +47,20 @@ class At(NamedTuple):
 
     @classmethod
     def start(cls, position: Float[Array, " d"]) -> At:
-        """Before anything was taken there."""
+        """Return `position` with nothing evaluated yet."""
         none = jnp.full((), jnp.nan, position.dtype)
         return cls(position, none, jnp.zeros_like(position), none)
 
     def unless(self, accepted: Array, end: At) -> At:
-        """Here, or at the `end` of a trajectory where that is accepted."""
+        """Return the `end` of a trajectory where it is accepted, otherwise this position."""
         return At(*(jnp.where(accepted, new, old) for new, old in zip(end, self, strict=True)))
 
 
 class State(NamedTuple):
-    """The position, and what all trajectories so far say: how many diverged, mean and squares of U.
+    """Position and statistics of the trajectories: count, divergences, mean and squares of U.
 
-    `squares` is the sum of (U - mean)^2 over trajectories, U = -log p at their starts. `at` is the position
-    with what the trajectory that ended there found, for the next one.
+    `squares` is the sum of (U - mean)^2 over trajectories, where U = -log p at their starts. `at` holds the
+    position and the values that the last trajectory evaluated there, for the next one.
     """
 
     position: Float[Array, " d"]
@@ -70,9 +72,9 @@ class State(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """The end of a trajectory and the momentum there, log p at its start, and log(ratio) = (H - H') / T.
+    """The end of a trajectory, its momentum, log p at the start, and log(ratio) = (H - H') / T.
 
-    The ratio of an end whose H' is no number is 0.
+    The ratio is 0 where H' is not finite.
     """
 
     end: At
@@ -82,7 +84,7 @@ class Proposal(NamedTuple):
 
     @property
     def diverged(self) -> Array:
-        """Whether the energy was lost."""
+        """Whether the energy error exceeds `MAX_ENERGY_ERROR`."""
         return self.log_ratio < -MAX_ENERGY_ERROR
 
 
@@ -95,17 +97,18 @@ def propose(
     preconditioner: Any,
     temperature: Float[Array, ""] | float = 1.0,
 ) -> Proposal:
-    """`count` leapfrogs of time step delta: the equations above.
+    """Integrate `count` leapfrogs of time step delta by the equations above.
 
-    They need gradients alone, the first of which is the last of the trajectory before; log p, which can
-    take longer than its gradient (softplus, lgamma), is taken where they end. Gradients may be those of a
-    density to follow instead (`grad.followed`): a leapfrog of any field preserves volume, and goes back.
+    The leapfrogs need gradients alone, and the first gradient is the last one of the trajectory before.
+    log p, which can cost more than its gradient (softplus, lgamma), is evaluated at the end only. The
+    gradients may be those of another density (`grad.followed`), because a leapfrog of any field preserves
+    volume and is reversible.
     """
     D, log_density = preconditioner, grad.log_density
     slope = jax.grad(grad.followed or log_density)
     T = jnp.asarray(temperature, start.position.dtype)
     fresh = start.temperature != T
-    first = jnp.where(fresh, 0, 1)  # passes through the loops: one gradient to compile, not two
+    first = jnp.where(fresh, 0, 1)  # first index of the loops: one gradient to compile, not two
 
     def leapfrog(i: Array, carry: tuple) -> tuple:
         q, p, _ = carry
@@ -123,7 +126,7 @@ def propose(
         return last[1], log_density(jnp.where(i == 0, start.position, q))
 
     before, after = jax.lax.fori_loop(first, 2, value, (start.log_density, start.log_density))
-    # (|p|^2 - |p'|^2) / 2 as a product: nothing large cancels
+    # (|p|^2 - |p'|^2) / 2 as a product avoids cancellation
     gained = after - before + 0.5 * jnp.sum((momentum - p) * (momentum + p))
     finite = jnp.isfinite(gained) & jnp.all(jnp.isfinite(q))
     ratio = jnp.where(finite, gained, -jnp.inf) / T
@@ -133,10 +136,10 @@ def propose(
 @as_pytree
 @dataclass(frozen=True)
 class HMC:
-    """Metropolis-adjusted trajectories of varying length; exact gradients alone make it right.
+    """Metropolis-adjusted trajectories of varying length; correct with exact gradients only.
 
     Args:
-      leapfrogs: of the longest trajectory, any number from 1 on.
+      leapfrogs: the number of leapfrogs of the longest trajectory, at least 1.
 
     Example:
       >>> import jax.numpy as jnp
@@ -158,17 +161,17 @@ class HMC:
         require("HMC's leapfrogs", self.leapfrogs, lambda count: count >= 1, "at least 1")
 
     def init(self, position: Float[Array, " d"]) -> State:
-        """Before the first trajectory."""
+        """Return the state before the first trajectory."""
         none, zero = jnp.int32(0), jnp.zeros((), position.dtype)
         return State(position, none, none, zero, zero, At.start(position))
 
     def length(self, count: Int[Array, ""]) -> Int[Array, ""]:
-        """Leapfrogs of trajectory `count`: ceil(v leapfrogs), v the van der Corput sequence."""
+        """Return the leapfrogs of trajectory `count`: ceil(v leapfrogs), v from van der Corput."""
         return jnp.maximum(jnp.ceil(self.place(count) * self.leapfrogs), 1).astype(jnp.int32)
 
     @staticmethod
     def place(count: Int[Array, ""]) -> Float[Array, ""]:
-        """v: the binary digits of count + 1 after the point, in reverse."""
+        """Return v: the binary digits of count + 1, reversed, after the binary point."""
         power = 2 ** jnp.arange(LENGTH_BITS, dtype=jnp.int32)
         digits = ((count + 1) // power) % 2
         return jnp.sum(digits.astype(jnp.float32) * (0.5 / power.astype(jnp.float32)))
@@ -183,7 +186,10 @@ class HMC:
         preconditioner: Any = Scalar(1.0),
         temperature: Float[Array, ""] | float = 1.0,
     ) -> State:
-        """One trajectory, accepted where T log Phi(noise[1, 0]) <= H - H'. `grad` needs `.log_density`."""
+        """Run one trajectory; accept it where T log Phi(noise[1, 0]) <= H - H'.
+
+        `grad` needs `.log_density`.
+        """
         T, momentum = temperature, jnp.sqrt(temperature) * noise[0]
         found = propose(
             grad, state.at, momentum, jnp.sqrt(step_size), self.length(state.count),

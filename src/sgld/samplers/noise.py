@@ -1,23 +1,23 @@
-"""What is injected at a step: standard normals, or counts of random bits with their mean and variance.
+"""Noise for the steps: standard normals, or counts of random bits with their mean and variance.
 
     normal     xi ~ N(0, 1)
     binomial   xi = (ones among 4 random bits) - 2
 
-Of the noise only mean, variance and third moment enter the weak error of a step's order (Milstein &
+Only the mean, variance and third moment of the noise enter the weak error at a step's order (Milstein &
 Tretyakov, Stochastic Numerics for Mathematical Physics, 2004, ch. 2). On a Gaussian the stationary
-law keeps mean and covariance; what differs is the fourth moment. Where the noise of k steps ago stands
-in a coordinate with the factor c_k, its excess kurtosis is
+distribution keeps its mean and covariance; its fourth moment differs. If the noise of k steps ago enters
+a coordinate with the factor c_k, the excess kurtosis of that coordinate is
 
-    kappa sum_k c_k^4 / (sum_k c_k^2)^2,    kappa = -1/2 of 4 bits,
+    kappa sum_k c_k^4 / (sum_k c_k^2)^2,    kappa = -1/2 for 4 bits;
 
-for SGLD's step of curvature l that is kappa (1 - a^2) / (1 + a^2) with a = 1 - h l.
+for SGLD's step with curvature l this is kappa (1 - a^2) / (1 + a^2), where a = 1 - h l.
 
-JAX's random bits and normals, to the bit, made in one pass where XLA would take five.
+The module also generates JAX's random bits and normals, bit for bit, in one pass instead of five.
 
-On a CPU JAX leaves the rounds of its generator, threefry-2x32 (Salmon, Moraes, Dror and Shaw, Parallel
-Random Numbers: As Easy as 1, 2, 3, 2011), in a loop over arrays. Written out here they are one
-expression of each counter: one loop, which compiles in less time, too. Other devices, other types
-of numbers and other generators have JAX's own functions, and the same numbers.
+On a CPU JAX runs the rounds of its generator, threefry-2x32 (Salmon, Moraes, Dror and Shaw, Parallel
+Random Numbers: As Easy as 1, 2, 3, 2011), as a loop over arrays. Written out they form one expression
+per counter, which is one loop and compiles faster. Other devices, dtypes and generators use JAX's own
+functions and produce the same numbers.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from .preconditioners.fixed import Scalar
 
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-COUNTERS_PER_WORD = 2**32  # of one word; JAX goes on in the other
-PARITY = 0x1BD11BDA  # Skein's, of the third word of the key
+COUNTERS_PER_WORD = 2**32  # counters that fit in one word; JAX continues in the other word
+PARITY = 0x1BD11BDA  # Skein's constant for the third word of the key
 
 
 def bits(keys: Array, count: int) -> UInt32[Array, "key count"]:
-    """`jax.random.bits(key, (count,), uint32)` of every key."""
+    """Return `jax.random.bits(key, (count,), uint32)` for every key."""
     return _of_each(
         keys, count, jnp.uint32,
         lambda key: _words(key, count), lambda key: jax.random.bits(key, (count,), jnp.uint32),
@@ -51,7 +51,7 @@ def bits(keys: Array, count: int) -> UInt32[Array, "key count"]:
 
 
 def normal(keys: Array, count: int, dtype: Any) -> Float[Array, "key count"]:
-    """`jax.random.normal(key, (count,), dtype)` of every key."""
+    """Return `jax.random.normal(key, (count,), dtype)` for every key."""
     return _of_each(
         keys, count, dtype,
         lambda key: _normals(_words(key, count)), lambda key: jax.random.normal(key, (count,), dtype),
@@ -59,10 +59,10 @@ def normal(keys: Array, count: int, dtype: Any) -> Float[Array, "key count"]:
 
 
 def once(make: Callable[[Array], Array], keys: Array, block: Array) -> Array:
-    """`make(keys)`, kept in memory: XLA would make a number anew for each that reads it.
+    """Return `make(keys)` stored in memory, so that XLA does not recompute it for every reader.
 
-    Not so the result of a branch of which XLA does not see that it is always taken. `block`, no
-    less than 0, is not of the keys, which a mesh lays over its devices.
+    XLA stores the result of a branch if it cannot prove that the branch is always taken. `block`, at
+    least 0, does not depend on the keys, which a mesh distributes over its devices.
     """
 
     def kept(keys: Array, block: Array) -> Array:
@@ -79,7 +79,7 @@ def _of_each(
     ours: Callable[[Array], Array],
     theirs: Callable[[Array], Array],
 ) -> Array:
-    """Of every key, by `ours` where those are JAX's: it can be told to number its words in another way."""
+    """Apply `ours` to every key, or `theirs` where JAX's configuration makes them differ."""
     threefry = str(jax.random.key_impl(keys)) == "threefry2x32" and jax.threefry_partitionable.value
     if not threefry or count > COUNTERS_PER_WORD or jnp.dtype(dtype).itemsize != 4:
         return jax.vmap(theirs)(keys)
@@ -87,7 +87,7 @@ def _of_each(
 
 
 def _normals(words: UInt32[Array, " n"]) -> Float[Array, " n"]:
-    """The 23 upper bits are a number in [1, 2), which less 1 is stretched over (-1, 1)."""
+    """Map the upper 23 bits to [1, 2), then to (-1, 1), then to a standard normal."""
     one = np.float32(1)
     mantissa = (words >> np.uint32(9)) | one.view(np.uint32)
     unit = jax.lax.bitcast_convert_type(mantissa, jnp.float32) - one
@@ -96,7 +96,7 @@ def _normals(words: UInt32[Array, " n"]) -> Float[Array, " n"]:
 
 
 def _words(key: Array, count: int) -> UInt32[Array, " count"]:
-    """Both halves of threefry of (0, i), i < count, together."""
+    """Combine both halves of threefry of (0, i), i < count."""
     first, second = jax.random.key_data(key)
     keys = (first, second, first ^ second ^ np.uint32(PARITY))
     low = jax.lax.iota(jnp.uint32, count)
@@ -114,13 +114,13 @@ def _words(key: Array, count: int) -> UInt32[Array, " count"]:
 
 
 NOISE_DISTRIBUTIONS: tuple[str, ...] = get_args(Noise)
-NOISE_BITS = 4  # of a number; 8 numbers of a word
+NOISE_BITS = 4  # bits per number; a word gives 8 numbers
 EXCESS_KURTOSIS = -2 / NOISE_BITS  # kappa
-MAX_RESPONSE_STEPS = 2**12  # steps after which a coordinate has forgotten its noise
+MAX_RESPONSE_STEPS = 2**12  # steps after which the effect of a noise on a coordinate has decayed
 
 
 def drawn(law: str, keys: Array, block: Array, count: int, dtype: Any) -> Float[Array, "key count"]:
-    """Of every key, of this block of steps, `count` independent numbers of mean 0 and variance 1."""
+    """Draw `count` independent numbers of mean 0 and variance 1 for every key, in this block."""
     if law == "normal":
         return normal(keys, count, dtype)
     words = once(lambda keys: bits(keys, -(-count * NOISE_BITS // 32)), keys, block)
@@ -128,7 +128,7 @@ def drawn(law: str, keys: Array, block: Array, count: int, dtype: Any) -> Float[
 
 
 def counted(words: UInt32[Array, " w"], dtype: Any) -> Float[Array, " numbers"]:
-    """The number of ones in each 4 bits, less 2: word by word, the lowest bits first."""
+    """Return the number of ones in each 4 bits, minus 2: word by word, the lowest bits first."""
     shifts = jnp.arange(0, 32, NOISE_BITS, dtype=jnp.uint32)
     bits = (words[:, None] >> shifts[None, :]) & jnp.uint32(2**NOISE_BITS - 1)
     ones = jax.lax.population_count(bits).astype(jnp.int32)
@@ -139,9 +139,10 @@ def counted(words: UInt32[Array, " w"], dtype: Any) -> Float[Array, " numbers"]:
 def excess_kurtosis(
     sampler: Any, step_size: Float[Array, ""], curvature: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """Of the position under binomial noise, where the log density is -curvature q^2 / 2 and D = 1.
+    """Return the position's excess kurtosis under binomial noise.
 
-    Of samplers whose step is linear in position, momentum and noise; MAX_RESPONSE_STEPS steps are looked at.
+    The log density is -curvature q^2 / 2, D = 1, and the step must be linear in position, momentum and noise.
+    The sums cover MAX_RESPONSE_STEPS steps.
     """
     count, zero = sampler.num_noises, jnp.zeros(1, step_size.dtype)
 

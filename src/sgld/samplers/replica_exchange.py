@@ -1,20 +1,20 @@
 """Replica exchange with noisy energies (Deng et al. 2020, eq. 6-7).
 
-Chains at temperatures T t_1 < T t_2 < ..., t_1 = 1, each by steps of another sampler. Before
-every step the positions of each two neighbours, the hottest first, are exchanged with probability
+Chains run at temperatures T t_1 < T t_2 < ..., t_1 = 1, each by steps of another sampler. Before
+every step each two neighbours, the hottest pair first, exchange positions with probability
 
     min(1, exp(b (U_1 - U_2) - b^2 s^2 / 2)),       b = (1 / t_1 - 1 / t_2) / T
 
-U = -log posterior as the step's batch estimates it, for both the same batch, and s^2 the variance
-of the noise of U_1 - U_2. With constraints the law of a chain's free coordinates is p^(1 / (t T)) |J|: each
-chain has the target of its own temperature, and U is that of the position, without the Jacobian, which is the
-same for all. At T = 0 nothing is exchanged: every chain climbs for itself.
+Here U = -log posterior, estimated for both on the same batch of the step, and s^2 is the variance of the
+noise of U_1 - U_2. With constraints, a chain's free coordinates have the density p^(1 / (t T)) |J|: each
+chain has the target of its own temperature, and U omits the Jacobian, which is the same for all. At T = 0
+no positions are exchanged: every chain climbs on its own.
 
-That leaves the chains' joint law as it is where a chain's position is independent of the rest of its
-state. Momenta are not: between two steps they lag the gradient by about half a kick, a correlation of
-order sqrt(h) that makes an exchange of bare positions wrong by as much. A sampler with momentum
-therefore has a method `exchanged`, which moves it to another position and keeps the part of the
-momentum that is independent of it; on a Gaussian the exchange is then exact.
+The exchange leaves the joint distribution invariant where a chain's position is independent of the rest
+of its state. Momenta are not independent: between two steps they lag the gradient by about half a kick, a
+correlation of order sqrt(h) that makes an exchange of bare positions wrong by that order. A sampler with
+momentum therefore has a method `exchanged`, which moves it to another position and keeps the part of the
+momentum that is independent of it. On a Gaussian the exchange is then exact.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PLAIN = SGLD(None)
 
 
 class State(NamedTuple):
-    """The cold chain's position, and the sampler's states of all chains, stacked."""
+    """The cold chain's position, and the stacked sampler states of all chains."""
 
     position: Float[Array, " d"]
     replicas: Any
@@ -47,16 +47,18 @@ class State(NamedTuple):
 @as_pytree
 @dataclass(frozen=True)
 class ReplicaExchange:
-    """A cold chain that is fed by hotter ones, for several modes. Only the cold one is recorded.
+    """A cold chain that exchanges positions with hotter ones, for several modes.
+
+    Only the cold chain is recorded.
 
     Args:
-      temperatures: t_1 = 1 < t_2 < ..., times the run's temperature.
-      sampler: of every chain: SGLD, or one whose momentum knows how to be exchanged, as that of
-        BAOA, UBU, SGHMC and SGNHT does.
-      energy_noise: s^2, the variance of the noise of U_1 - U_2: 0 with full gradients. With noisy energies
-        and 0 the cold chain visits high energies too often (variances 1.7 times the right ones have
-        been seen), so that `sgld.sample` measures the noise, refuses to run where s^2 is not near it, and where s^2 is
-        given never says more than `unknown`: noise is not Gaussian, nor the same everywhere.
+      temperatures: t_1 = 1 < t_2 < ..., relative to the run's temperature.
+      sampler: the sampler of every chain: SGLD, or one with momentum and a method `exchanged`, such as
+        BAOA, UBU, SGHMC and SGNHT.
+      energy_noise: s^2, the variance of the noise of U_1 - U_2; 0 with full gradients. With noisy energies and
+        0, the cold chain visits high energies too often (variances up to 1.7 times the correct ones were
+        measured). `sgld.sample` therefore measures the noise and refuses to run where s^2 is far from it. With
+        s^2 given, the verdict is at most `unknown`: noise is neither Gaussian nor the same everywhere.
 
     Example:
       >>> import sgld
@@ -84,8 +86,10 @@ class ReplicaExchange:
         if isinstance(ladder, np.ndarray):
             object.__setattr__(self, "temperatures", ladder := tuple(ladder.tolist()))
         if isinstance(ladder, (int, float, str)):
-            raise UsageError(f"ReplicaExchange's temperatures must be several. Got {ladder!r}.")
-        if not isinstance(ladder, (tuple, list)):  # JAX's own, see checks.py
+            raise UsageError(
+                f"ReplicaExchange's temperatures must be a sequence of numbers. Got {ladder!r}."
+            )
+        if not isinstance(ladder, (tuple, list)):  # a placeholder of JAX
             return
         if not all(isinstance(t, (int, float)) for t in ladder):
             return
@@ -94,13 +98,13 @@ class ReplicaExchange:
 
     @property
     def num_noises(self) -> int:
-        """Those of every chain's sampler, and one for every two neighbours."""
+        """The number of noises: those of every chain, and one for every two neighbours."""
         return len(self.temperatures) * (self.sampler.num_noises + 1) - 1
 
     def init(self, position: Float[Array, " d"]) -> State:
-        """All chains at the same position.
+        """Start all chains at the same position.
 
-        Raises UsageError where the sampler's state holds more than a position, and it has no
+        Raises UsageError where the sampler's state holds more than a position and the sampler has no
         method `exchanged`.
         """
         if not hasattr(self.sampler, "exchanged"):
@@ -124,9 +128,9 @@ class ReplicaExchange:
         preconditioner: Any = Scalar(1.0),
         temperature: Float[Array, ""] | float = 1.0,
     ) -> State:
-        """Exchanges, then one step of every chain. `grad` needs `.log_density`.
+        """Exchange positions, then take one step of every chain. `grad` needs `.log_density`.
 
-        And `.at_temperature`, where the target depends on the temperature.
+        It also needs `.at_temperature` where the target depends on the temperature.
         """
         count, each = len(self.temperatures), self.sampler.num_noises
         t = jnp.asarray(self.temperatures, noise.dtype)
@@ -148,7 +152,7 @@ class ReplicaExchange:
         return State(replicas.position[0], replicas)
 
     def _order(self, q, grad, t, xi, T):
-        """Which chain's position each chain goes on from."""
+        """Return for each chain the index of the chain whose position it continues from."""
         U = -jax.vmap(grad.log_density)(q)
         found = jnp.arange(len(self.temperatures))
         for k in reversed(range(len(self.temperatures) - 1)):
@@ -161,7 +165,7 @@ class ReplicaExchange:
         return found
 
     def _moved(self, replicas, order, at, temperatures, step_size, preconditioner):
-        """The chains' states at one another's positions."""
+        """Return the chains' states at their new positions."""
         q = replicas.position
         if len(jax.tree.leaves(replicas)) == 1:
             return replicas._replace(position=q[order])

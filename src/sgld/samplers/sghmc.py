@@ -3,9 +3,10 @@
     v'     = (1 - alpha) v + h D grad(theta) + sqrt(2 (alpha - beta) h T) D^{1/2} xi
     theta' = theta + v'
 
-The gradient is taken at the current position, which then moves by the NEW velocity: with the
-old one the scheme is explicit Euler's and its law is wrong, or none. v is never resampled.
-Gaussian target of curvature l, beta = 0: the variance is (T / l) / (1 - h l / (2 (2 - alpha))).
+The gradient is taken at the current position, which then moves by the NEW velocity. With the old
+velocity the scheme is the explicit Euler method, whose stationary distribution is wrong or does not
+exist. v is never resampled. On a Gaussian target of curvature l with beta = 0, the variance is
+(T / l) / (1 - h l / (2 (2 - alpha))).
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class State(NamedTuple):
 @as_pytree
 @dataclass(frozen=True)
 class SGHMC:
-    """SGD with momentum and noise.
+    """Stochastic gradient descent with momentum and noise.
 
     Args:
-      friction: alpha, the share of the velocity that a step takes away, in (0, 1).
+      friction: alpha, the share of the velocity that a step removes, in (0, 1).
       noise_estimate: beta, h / 2 times the variance of the gradient estimate in the coordinates
-        of D^{1/2}, in [0, friction): that much less noise is injected.
+        of D^{1/2}, in [0, friction). The injected noise is reduced by that amount.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -62,7 +63,7 @@ class SGHMC:
             return
 
     def init(self, position: Float[Array, " d"]) -> State:
-        """At rest."""
+        """Return a state at rest."""
         return State(position, jnp.zeros_like(position))
 
     def step(
@@ -75,7 +76,7 @@ class SGHMC:
         preconditioner: Any = Scalar(1.0),
         temperature: Float[Array, ""] | float = 1.0,
     ) -> State:
-        """One step: the equations above."""
+        """Take one step of the equations above."""
         h, T, D = step_size, temperature, preconditioner
         injected = D.noise(jnp.sqrt(2 * (self.friction - self.noise_estimate) * h * T) * noise)
         v = (1 - self.friction) * state.velocity + h * D.drift(grad(state.position)) + injected
@@ -89,10 +90,10 @@ class SGHMC:
         step_size: Float[Array, ""] | float,
         preconditioner: Any,
     ) -> State:
-        """At another `position`, where the gradient is larger by `change`, for ReplicaExchange.
+        """Move the state to another `position`, where the gradient is larger by `change`.
 
-        On a Gaussian of curvature l, Cov(theta, v) = h l / (2 - alpha) Var(theta), so that
-        v + h / (2 - alpha) D grad(theta) is what is independent of theta, and stays.
+        ReplicaExchange calls this. On a Gaussian of curvature l, Cov(theta, v) = h l / (2 - alpha) Var(theta),
+        so v + h / (2 - alpha) D grad(theta) is independent of theta and is kept.
         """
         lag = step_size / (2 - self.friction)
         return State(position, state.velocity - lag * preconditioner.drift(change))

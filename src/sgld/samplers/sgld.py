@@ -2,14 +2,14 @@
 
     theta' = theta + h D grad(theta) + sqrt(2 h T) D^{1/2} xi
 
-Gaussian target of curvature l, gradient noise of variance V: the stationary variance is
-(2 h T + h^2 V) / (1 - (1 - h l)^2). With `noise_correction` the injected noise is
+On a Gaussian target of curvature l with gradient noise of variance V, the stationary variance is
+(2 h T + h^2 V) / (1 - (1 - h l)^2). With `noise_correction` the injected noise has
 
     covariance of the noise = T (2 h I - h^2 I) - h^2 C      in the coordinates of D^{1/2}
 
-where C, the covariance of the gradient estimate there, is diagonal with entries
-`noise_correction` (the tuner chooses the factor D^{1/2} that makes it so) and D is the
-inverse curvature: then the stationary law on a Gaussian target is exact.
+where C, the covariance of the gradient estimate there, is diagonal with entries `noise_correction`
+(the tuner chooses the factor D^{1/2} that makes it so) and D is the inverse curvature. The
+stationary distribution on a Gaussian target is then exact.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .preconditioners.fixed import Scalar
 
 
 class State(NamedTuple):
-    """The position is all there is."""
+    """The position alone."""
 
     position: Float[Array, " d"]
 
@@ -53,7 +53,7 @@ class SGLD:
     num_noises: ClassVar[int] = 1
 
     def init(self, position: Float[Array, " d"]) -> State:
-        """The state at a position."""
+        """Return the state at a position."""
         return State(position)
 
     def step(
@@ -66,11 +66,11 @@ class SGLD:
         preconditioner: Any = Scalar(1.0),
         temperature: Float[Array, ""] | float = 1.0,
     ) -> State:
-        """One step: the equation above."""
+        """Take one step of the equation above."""
         h, T, D = step_size, temperature, preconditioner
         variance = 2 * h * T
         if self.noise_correction is not None and not isinstance(self.noise_correction, str):
-            # where the gradient's noise is already too much, as at T = 0, nothing is added
+            # no noise is added where the gradient noise alone exceeds the target, as at T = 0
             variance = jnp.maximum(T * (2 * h - h * h) - h * h * self.noise_correction, 0.0)
         drift, xi = D.drift(grad(state.position)), D.noise(jnp.sqrt(variance) * noise)
         return State(state.position + h * drift + xi)

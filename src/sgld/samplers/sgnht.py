@@ -6,10 +6,10 @@ With delta = sqrt(h) and the momentum p in the coordinates of D^{1/2}:
     theta' = theta + delta D^{1/2} p'
     x'     = x + delta (mean(p'^2) - T)           or, per parameter, delta (p_i'^2 - T)
 
-The friction x keeps the momentum's temperature at T. It starts at A; gradient noise of variance
-V in those coordinates is one more source of heat, and x settles at A + delta V / (2 T), unasked.
-Gaussian target of curvature l: the variance is (T / l) (1 - delta x / 2) where x fluctuates little.
-At T = 0 nothing is injected, x only grows, and the steps are descent with friction.
+The friction x keeps the momentum's temperature at T. It starts at A. Gradient noise of variance V in
+those coordinates adds kinetic energy, and x adapts to A + delta V / (2 T) without knowing V.
+On a Gaussian target of curvature l the variance is (T / l) (1 - delta x / 2) where x fluctuates little.
+At T = 0 no noise is injected, x only grows, and the steps are descent with friction.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class State(NamedTuple):
 @as_pytree
 @dataclass(frozen=True)
 class SGNHT:
-    """Kinetic dynamics whose friction adapts to gradient noise that nobody measured.
+    """Kinetic dynamics whose friction adapts to gradient noise of unknown size.
 
     Args:
-      diffusion: A, the friction per unit of delta that the injected noise stands for.
-      per_parameter: a thermostat for every parameter, for gradient noise that differs between
-        them; one for all fluctuates less (its variance is T over the number of parameters).
+      diffusion: A, the friction per unit of delta that balances the injected noise.
+      per_parameter: whether every parameter has its own thermostat, for gradient noise that differs between
+        parameters. A single thermostat fluctuates less (its variance is T over the number of parameters).
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -61,7 +61,7 @@ class SGNHT:
         require("SGNHT's diffusion", self.diffusion, lambda A: A > 0, "positive")
 
     def init(self, position: Float[Array, " d"]) -> State:
-        """At rest, the thermostat at A."""
+        """Return a state at rest with the thermostat at A."""
         shape = position.shape if self.per_parameter else ()
         x = jnp.broadcast_to(jnp.asarray(self.diffusion, position.dtype), shape)
         return State(position, jnp.zeros_like(position), x)
@@ -76,7 +76,7 @@ class SGNHT:
         preconditioner: Any = Scalar(1.0),
         temperature: Float[Array, ""] | float = 1.0,
     ) -> State:
-        """One step: the equations above."""
+        """Take one step of the equations above."""
         T, D, delta = temperature, preconditioner, jnp.sqrt(step_size)
         q, p, x = state
         injected = jnp.sqrt(2 * self.diffusion * T * delta) * noise
@@ -92,10 +92,10 @@ class SGNHT:
         step_size: Float[Array, ""] | float,
         preconditioner: Any,
     ) -> State:
-        """At another `position`, where the gradient is larger by `change`, for ReplicaExchange.
+        """Move the state to another `position`, where the gradient is larger by `change`.
 
-        As in SGHMC with alpha = delta x: p + delta / (2 - delta x) (D^{1/2})^T grad(theta) stays,
-        and the thermostat.
+        ReplicaExchange calls this. As in SGHMC with alpha = delta x, the thermostat and
+        p + delta / (2 - delta x) (D^{1/2})^T grad(theta) are kept.
         """
         delta = jnp.sqrt(step_size)
         lag = delta / (2 - delta * state.friction)

@@ -1,29 +1,28 @@
-"""Exact stationary distributions of samplers on a Gaussian, and the step size that a tolerance allows.
+"""Stationary distributions of samplers on a Gaussian, and the largest step size for a tolerance.
 
-SGLD. The coordinates are those of the preconditioner's factor P, turned so that A = P^T J P is
-diagonal with entries `a`; J is the curvature of -log posterior at the mode, C the
-covariance of the gradient estimate, P^T Cov P. With decay r_i = 1 - h a_i and p = r_i r_j
-one step of independent batches gives
+SGLD. The coordinates are those of the preconditioner's factor P, rotated so that A = P^T J P is
+diagonal with entries `a`. J is the curvature of -log posterior at the mode, and C the covariance of
+the gradient estimate, P^T Cov P. With decay r_i = 1 - h a_i and p = r_i r_j, independent batches give
 
     S_ij = (2 h T delta_ij + h^2 C_ij) / (1 - p)
 
-and R blocks in a fresh order each pass give, averaged over the pass,
+and R blocks in a new random order each pass give, averaged over the pass,
 
     S_ij = 2 h T delta_ij / (1 - p) + mean over k < R of (p^k v_ij + w_ij(k)),
     w(k) = h^2 C R/(R-1) [s(k) - t_i(k) t_j(k) / R],   v = w(R) / (1 - p^R),
 
-with s(k) the sum of p^l and t_i(k) that of r_i^l over l < k: within a pass the blocks'
-noise sums to zero, so its part of the bias is of order (h R)^2 instead of h R.
+where s(k) is the sum of p^l and t_i(k) the sum of r_i^l over l < k. Within a pass the noise of the
+blocks sums to zero, so its part of the bias is of order (h R)^2 instead of h R.
 
-Samplers whose step is affine. In the eigenbasis of A a step of SGHMC, BAOA, UBU or the like is, for each
-direction i, s_i' = A_i s_i + B_i xi_i + G_i e_i, with s_i = (position, momentum, ...) and e_i
-the gradient's error; A_i, B_i and G_i are Jacobians of `sampler.step` itself. With A_i = V L V^{-1},
-l_ia its eigenvalues, each of which decays as SGLD's r_i does,
+Samplers whose step is affine. In the eigenbasis of A a step of SGHMC, BAOA, UBU or a similar sampler is,
+for each direction i, s_i' = A_i s_i + B_i xi_i + G_i e_i, with s_i = (position, momentum, ...) and e_i
+the gradient's error. A_i, B_i and G_i are Jacobians of `sampler.step` itself. With A_i = V L V^{-1} and
+its eigenvalues l_ia, each of which decays as SGLD's r_i does,
 
     S_ij = C_ij sum_ab w_ia w_jb* accumulated(l_ia, l_jb*) + delta_ij I_i,
 
-w_ia being what of G_i reaches the position through mode a, and I_i the same sum for B_i, fresh
-at every step. The data's order is in `accumulated`.
+where w_ia is the part of G_i that reaches the position through mode a, and I_i is the same sum for B_i,
+with new noise at every step. `accumulated` accounts for the order of the data.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Matrix = Float[np.ndarray, "*laws d d"]
 
 
 def _mean_power(x: np.ndarray, count: int) -> np.ndarray:
-    """The mean over k < count of x^k."""
+    """Return the mean over k < count of x^k."""
     with np.errstate(divide="ignore", invalid="ignore"):
         if np.iscomplexobj(x):
             value = -np.expm1(count * np.log(x)) / (count * (1 - x))
@@ -60,9 +59,9 @@ def _alternating(x: np.ndarray, count: int) -> np.ndarray:
 
 
 def accumulated(r: np.ndarray, q: np.ndarray, period: int) -> np.ndarray:
-    """[d, d]: what noises of covariance 1, decaying by r_i and q_j a step, come to.
+    """Return the covariance [d, d] that noises of covariance 1, decaying by r_i and q_j, reach.
 
-    The module's formulas for C = 1 and a noise that enters with weight 1.
+    These are the module's formulas for C = 1 and noise that enters with weight 1.
     """
     p, R = np.outer(r, q), period
     if R == 1:
@@ -91,7 +90,7 @@ class Law:
     out: Float[np.ndarray, "m d"]
     period: int = 1
 
-    longest: ClassVar[float] = 1.0  # step size times curvature that the tuner stops at
+    longest: ClassVar[float] = 1.0  # the tuner's largest step size times curvature
 
     @classmethod
     def of(
@@ -103,14 +102,14 @@ class Law:
         period: int = 1,
         out: Float[np.ndarray, "m d"] | None = None,
     ) -> Law:
-        """From J, P and Cov(gradient), all in the original coordinates."""
+        """Build the target from J, P and Cov(gradient), all in the original coordinates."""
         a, turn = np.linalg.eigh(factor.T @ curvature @ factor)
         basis = factor @ turn
         out = basis if out is None else out @ basis
         return cls(a, basis, basis.T @ noise @ basis, out, period)
 
     def covariance(self, h: float, temperature: float = 1.0) -> Matrix:
-        """S in A's eigenbasis. The steps must be stable: h a < 2."""
+        """Return S in A's eigenbasis. The steps must be stable: h a < 2."""
         r = 1 - h * self.a
         injected = np.diag(2 * h * temperature / (1 - r**2))
         if not self.noise.any():
@@ -118,25 +117,28 @@ class Law:
         return injected + h**2 * self.noise * accumulated(r, r, self.period)
 
     def stable(self, h: float) -> bool:
-        """Whether the steps contract."""
+        """Return whether the steps contract."""
         return bool(0 < h < 2 / self.a.max())
 
     def rate(self, h: float) -> float:
-        """The share that a step forgets in the slowest direction."""
+        """Return the share of the distance that a step removes in the slowest direction."""
         return min(1.0, h * float(self.a.min()))
 
     def noise_ratio(self, h: float, temperature: float) -> float:
-        """Variance of the gradient's noise over the injected one's, in the worst direction."""
+        """Return the gradient noise's variance over the injected one's, in the worst direction."""
         return h / (2 * temperature) * float(np.linalg.eigvalsh(self.noise)[-1])
 
     def ratio(self, h: float, temperature: float = 1.0) -> Float[np.ndarray, " m"]:
-        """sd of the run over sd of the posterior, per reported parameter; inf if unstable."""
+        """Return the run's sd over the posterior's, per reported parameter; inf if unstable."""
         if not self.stable(h):
             return np.full(self.out.shape[0], np.inf)
         return self.ratio_of(self.covariance(h, temperature), temperature)
 
     def ratio_of(self, covariance: Matrix, temperature: float) -> Float[np.ndarray, " m"]:
-        """sd of the reported parameters under a covariance S over that of the posterior; NaN of a constant."""
+        """Return the reported parameters' sd under covariance S over the posterior's.
+
+        The value is NaN for a constant parameter.
+        """
         wrong = np.sum((self.out @ covariance) * self.out, axis=1)
         true = np.einsum("mi,i,mi->m", self.out, temperature / self.a, self.out)
         with np.errstate(invalid="ignore"):
@@ -144,15 +146,15 @@ class Law:
 
 
 def off(law: Any, h: float, temperature: float) -> float:
-    """By how much the sd ratio is off 1 where that is worst, of the parameters that are no constants."""
+    """Return the largest |sd ratio - 1| over the parameters that are not constants."""
     wrong = np.abs(law.ratio(h, temperature) - 1)
     return float(np.max(wrong, where=~np.isnan(wrong), initial=0.0))
 
 
 def largest_step(law: Any, bias: float, temperature: float = 1.0) -> float:
-    """The largest h whose sd ratio is within bias of 1 in every parameter, by bisection.
+    """Find by bisection the largest h whose sd ratio is within `bias` of 1 in every parameter.
 
-    `law` is a Law or an AffineLaw; h times the largest curvature stops at `law.longest`.
+    `law` is a Law or an AffineLaw; h times the largest curvature is at most `law.longest`.
     """
     low, high = 0.0, law.longest / law.a.max()
     for _ in range(60):
@@ -170,7 +172,7 @@ def largest_step(law: Any, bias: float, temperature: float = 1.0) -> float:
 
 
 class Maps(NamedTuple):
-    """Of every direction: state by state, state by noise, state by gradient."""
+    """The step's Jacobians per direction: state by state, state by noise, state by gradient."""
 
     A: Float[np.ndarray, "d m m"]
     B: Float[np.ndarray, "d m n"]
@@ -179,12 +181,12 @@ class Maps(NamedTuple):
 
 @dataclass(frozen=True)
 class AffineLaw:
-    """The stationary law of a sampler's steps; what Law is for SGLD's."""
+    """The stationary distribution of an affine sampler; the counterpart of `Law` for SGLD."""
 
     gaussian: Law
     sampler: Any
 
-    longest: ClassVar[float] = 0.6  # nothing on a Gaussian bounds the step of exact samplers
+    longest: ClassVar[float] = 0.6  # a Gaussian gives no bound on the step of exact samplers
 
     @property
     def a(self) -> Float[np.ndarray, " d"]:
@@ -198,15 +200,15 @@ class AffineLaw:
 
     @property
     def out(self) -> Float[np.ndarray, "m d"]:
-        """From A's eigenbasis to the reported parameters."""
+        """The map from A's eigenbasis to the reported parameters."""
         return self.gaussian.out
 
     def maps(self, h: float, temperature: float = 1.0) -> Maps:
-        """The step's Jacobians."""
+        """Return the step's Jacobians."""
         return maps(self.sampler, self.a, h, temperature)
 
     def covariance(self, h: float, temperature: float = 1.0) -> Matrix:
-        """S of the positions in A's eigenbasis. The steps must be stable."""
+        """Return S of the positions in A's eigenbasis. The steps must be stable."""
         A, B, G = self.maps(h, temperature)
         decay, V = np.linalg.eig(A)
         if np.linalg.cond(V).max() > 1e7:  # critical damping: no basis of eigenvectors
@@ -229,18 +231,18 @@ class AffineLaw:
         return np.real(S)
 
     def stable(self, h: float) -> bool:
-        """Whether the steps contract."""
+        """Return whether the steps contract."""
         return h > 0 and self._slowest(h) < 1
 
     def rate(self, h: float) -> float:
-        """The share that a step forgets in the slowest direction."""
+        """Return the share of the distance that a step removes in the slowest direction."""
         slowest = self._slowest(h)
-        return 1 - slowest if slowest < 1 else 1.0  # no length helps an unstable step
+        return 1 - slowest if slowest < 1 else 1.0  # longer runs do not help an unstable step
 
     def noise_ratio(self, h: float, temperature: float) -> float:
-        """Variance of the gradient's noise over the injected one's, in the worst direction.
+        """Return the gradient noise's variance over the injected one's, in the worst direction.
 
-        0 without gradient noise; else infinite for a sampler that injects none.
+        It is 0 without gradient noise, and otherwise infinite for a sampler that injects none.
         """
         _, B, G = self.maps(h, temperature)
         loudest = np.linalg.eigvalsh(self.noise)[-1]
@@ -250,7 +252,7 @@ class AffineLaw:
         return float(np.max(np.sum(G**2, 1) / injected) * loudest)
 
     def ratio(self, h: float, temperature: float = 1.0) -> Float[np.ndarray, " m"]:
-        """sd of the run over sd of the posterior, per reported parameter; inf if unstable."""
+        """Return the run's sd over the posterior's, per reported parameter; inf if unstable."""
         if not self.stable(h):
             return np.full(self.out.shape[0], np.inf)
         return self.gaussian.ratio_of(self.covariance(h, temperature), temperature)
@@ -260,21 +262,24 @@ class AffineLaw:
 
 
 def is_affine(sampler: Any) -> bool:
-    """Whether a step on a Gaussian is affine, direction by direction.
+    """Return whether a step on a Gaussian is affine, direction by direction.
 
-    A sampler that cannot step with any number of directions (one that reshapes its position, say), or asks for
-    the log density, has no such step.
+    This is False for a sampler that asks for the log density or that cannot step with any number of
+    directions, for example because it reshapes its position.
     """
     try:
         with jax.enable_x64(True):
             return all(_steps(sampler, d) for d in (1, 3)) and _affine_for_two(sampler)
-    # shapes that do not fit; a gradient alone
+    # shapes that do not fit, or an estimate without a log density
     except (TypeError, ValueError, IndexError, AttributeError):
         return False
 
 
 def _steps(sampler: Any, d: int) -> bool:
-    """Whether the state is vectors like the position. Raises where it cannot step at all."""
+    """Return whether the state is vectors like the position.
+
+    Raises where the sampler cannot step at all.
+    """
     state = jax.eval_shape(lambda: sampler.init(jnp.zeros(d)))
     if any(leaf.shape != (d,) for leaf in jax.tree.leaves(state)):
         return False
@@ -287,7 +292,7 @@ def _affine_for_two(sampler: Any) -> bool:
     step, size = _flat(_double(sampler), jnp.array([0.5, 2.0]), 0.1, 1.0)
     rng = np.random.default_rng(0)
     jacobian = jax.jit(jax.jacfwd(step))
-    # far out too, where a step that is cut off, or a force that saturates, is another map
+    # also far out, where a clipped step or a force that saturates is a different map
     here, *others = (jacobian(jnp.asarray(s * rng.standard_normal(size))) for s in (1.0, 1.0, 1e4))
     blocks = np.asarray(here).reshape(-1, 2, size // 2, 2)
     apart = np.abs(blocks[:, 0, :, 1]).max() + np.abs(blocks[:, 1, :, 0]).max()
@@ -296,7 +301,7 @@ def _affine_for_two(sampler: Any) -> bool:
 
 
 def maps(sampler: Any, a: Float[np.ndarray, " d"], h: float, temperature: float) -> Maps:
-    """The Jacobians of one step at curvatures `a`, in double precision."""
+    """Return the Jacobians of one step at curvatures `a`, in double precision."""
     with jax.enable_x64(True):
         numbers = (np.asarray(a, np.float64), np.float64(h), np.float64(temperature))
         J = np.asarray(_jacobian(_double(sampler), *numbers)).transpose(2, 1, 0)  # [d, m, input]
@@ -306,7 +311,7 @@ def maps(sampler: Any, a: Float[np.ndarray, " d"], h: float, temperature: float)
 
 @jax.jit
 def _jacobian(sampler, a, h, T):
-    """[input, m, d]: all directions at once, as none depends on another."""
+    """Return [input, m, d]: all directions at once, because none depends on another."""
     step, size = _flat(sampler, a, h, T)
     inputs = size // a.size
     seeds = jnp.repeat(jnp.eye(inputs), a.size, axis=1)
@@ -315,7 +320,7 @@ def _jacobian(sampler, a, h, T):
 
 
 def _flat(sampler, a, h, T):
-    """The step as a function of one vector: the state's leaves, the noises, the gradient's error."""
+    """Return the step as a function of one vector: state leaves, noises, gradient error."""
     d, n = a.size, sampler.num_noises
     treedef = jax.tree.structure(sampler.init(jnp.zeros(d)))
     m = treedef.num_leaves
@@ -324,7 +329,7 @@ def _flat(sampler, a, h, T):
         rows = vector.reshape(m + n + 1, d)
         noise = rows[m] if n == 1 else rows[m:-1]
         state = treedef.unflatten(list(rows[:m]))
-        grad = lambda q: rows[-1] - a * q  # no log density: a step that asks for it is not affine  # noqa: E731
+        grad = lambda q: rows[-1] - a * q  # a step that needs the log density is not affine  # noqa: E731
         new = sampler.step(state, grad, h, noise, preconditioner=Scalar(1.0), temperature=T)
         return jnp.concatenate(jax.tree.leaves(new))
 
@@ -336,9 +341,12 @@ def _double(sampler: Any) -> Any:
 
 
 def of_sampler(law: Law, sampler: Any) -> Law | AffineLaw | None:
-    """The law of a sampler's steps, `law` being that of SGLD's; None where it has no closed form."""
+    """Return a sampler's stationary distribution, or None where it has no closed form.
+
+    `law` is that of SGLD.
+    """
     if isinstance(sampler, ReplicaExchange):
-        sampler = sampler.sampler  # exchanges leave the cold chain's law as it is
-    if type(sampler) is SGLD:  # of a class derived from it, the step may be another
+        sampler = sampler.sampler  # exchanges do not change the cold chain's distribution
+    if type(sampler) is SGLD:  # a subclass may define another step
         return law
     return AffineLaw(law, sampler) if is_affine(sampler) else None

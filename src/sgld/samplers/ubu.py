@@ -10,13 +10,13 @@ friction, noise and motion over the time t = delta / 2, e = exp(-gamma t):
     Var(eta_p) = T (1 - e^2),   Cov(eta_q, eta_p) = (T / gamma) (1 - e)^2,
     Var(eta_q) = (2 T / gamma) (t - 2 (1 - e) / gamma + (1 - e^2) / (2 gamma))
 
-so that eta_p and what is left of eta_q given eta_p have, with y = gamma t / 2,
+With y = gamma t / 2, eta_p and the remainder of eta_q given eta_p are
 
     eta_q = sqrt(T) / gamma [(1 - e) sqrt(tanh y) z_1 + 2 sqrt(y - tanh y) z_2],
     eta_p = sqrt(T (1 - e^2)) z_1
 
-The gradient is taken half-way. Strong order 2; on a Gaussian the variance is 1 - O(delta^2).
-With order="symmetric" the minibatches' own error is of order 2 as well (Paulin et al. 2024).
+The gradient is taken half-way. The strong order is 2; on a Gaussian the variance is 1 - O(delta^2).
+With order="symmetric" the error of the minibatches is of order 2 as well (Paulin et al. 2024).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class UBU:
     """Kinetic Langevin dynamics of strong order 2, with one gradient a step.
 
     Args:
-      friction: gamma, per unit of delta = sqrt(step_size); 1 for the reason given at BAOA.
+      friction: gamma, per unit of delta = sqrt(step_size); see `BAOA` for the choice of 1.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -65,7 +65,7 @@ class UBU:
         require("UBU's friction", self.friction, lambda gamma: gamma > 0, "positive")
 
     def init(self, position: Float[Array, " d"]) -> State:
-        """At rest."""
+        """Return a state at rest."""
         return State(position, jnp.zeros_like(position))
 
     def step(
@@ -78,7 +78,7 @@ class UBU:
         preconditioner: Any = Scalar(1.0),
         temperature: Float[Array, ""] | float = 1.0,
     ) -> State:
-        """One step: the equations above."""
+        """Take one step of the equations above."""
         D, delta = preconditioner, jnp.sqrt(step_size)
         q, p = self._flow(*state, delta / 2, noise[:2], D, temperature)
         p = p + delta * D.pullback(grad(q))
@@ -92,16 +92,16 @@ class UBU:
         step_size: Float[Array, ""] | float,
         preconditioner: Any,
     ) -> State:
-        """At another `position`, where the gradient is larger by `change`, for ReplicaExchange.
+        """Move the state to another `position`, where the gradient is larger by `change`.
 
-        Friction forgets kicks that come at midpoints by gamma h / 24 (D^{1/2})^T grad(theta) less,
-        to leading order, than a steady force: with that put back p is independent of theta.
+        ReplicaExchange calls this. To leading order, friction removes gamma h / 24 (D^{1/2})^T grad(theta) less
+        of kicks at midpoints than of a steady force. With that difference restored, p is independent of theta.
         """
         lag = self.friction * step_size / 24
         return State(position, state.momentum - lag * preconditioner.pullback(change))
 
     def _flow(self, q, p, t, z, D, T):
-        """U over the time t."""
+        """Apply U over the time t."""
         x = self.friction * t
         lost = -jnp.expm1(-x)
         shared, own = lost * jnp.sqrt(jnp.tanh(x / 2)), 2 * jnp.sqrt(_minus_tanh(x / 2))
@@ -111,7 +111,7 @@ class UBU:
 
 
 def _minus_tanh(y: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """y - tanh y, by Lambert's continued fraction where the difference would cancel."""
+    """Return y - tanh y, by Lambert's continued fraction where the difference would cancel."""
     square, tail = y * y, 19.0
     for odd in (17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0):
         tail = odd + square / tail
