@@ -60,7 +60,7 @@ def test_what_is_not_one_matrix_is_refused(wrong):
         predict=lambda w, x: w @ x,
     )  # fmt: skip
     x = RNG.standard_normal((50, 3)).astype(np.float32)
-    with pytest.raises(UsageError, match=r"is not that of its drift: .* differ by [0-9]+%"):
+    with pytest.raises(UsageError, match=r"noise .* drift: .* differ by [0-9]+%"):
         sgld.sample(
             posterior, x, np.ones((2, 3)), step_size=1e-3, preconditioner=wrong, progress=False
         )

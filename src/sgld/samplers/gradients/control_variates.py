@@ -1,17 +1,17 @@
-"""Control variates at a fixed centre (Baker, Fearnhead, Fox & Nemeth 2019, eq. 6).
+"""Control variates (Baker, Fearnhead, Fox & Nemeth 2019, eq. 6), SVRG, and `Guide`.
 
-Stochastic variance-reduced gradients (Johnson & Zhang 2013; for Langevin: Dubey et al. 2016).
+SVRG: Johnson & Zhang 2013; for Langevin dynamics Dubey et al. 2016.
 
-A cheaper log density for trajectories to follow: some rows for all, and what these miss near a centre.
+`Guide` is a cheaper log density for trajectories to follow: a sample of the rows and a quadratic correction.
 
-Hamiltonian trajectories are exact whatever field they follow, as long as their ends are accepted by the
-density itself (Rasmussen 2003; Neal 2011, section 5.5.3). Of many rows a twentieth says well enough where
-to go. With S some rows, w_i how many each stands for, and c a centre,
+Hamiltonian trajectories are exact whatever field they follow, if the exact density accepts their ends
+(Rasmussen 2003; Neal 2011, section 5.5.3). Of many rows, a twentieth is enough to guide a trajectory. With
+S a sample of rows, w_i the number of rows that each represents, and c a centre,
 
     log p~(z) = log prior(z) + sum_{i in S} w_i log_likelihood_i(z) + a . (z - c) + (z - c)^T B (z - c) / 2,
 
-a and B being the differences of gradient and Hessian at c between all rows and S: what is left is of
-third order in z - c, and small by the share of a sum that a sample of its terms misses.
+where a and B are the differences of gradient and Hessian at c between all rows and S. The error is of
+third order in z - c, and small because a sample misses only a share of a sum.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from ...model.problem import Problem
 from ...model.sums import batch_likelihood
 from .full import Estimate
 
-# numbers of the blocks' gradients that are kept; more are taken again at each step
+# numbers in the table of the blocks' gradients; a larger table is not stored
 MAX_TABLE_NUMBERS = 2**25
 
 
 @as_pytree
 @dataclass(frozen=True)
 class ControlVariates:
-    """g(z) = grad log prior(z) + G(c) + K sum_{i in block} [grad l_i(z) - grad l_i(c)].
+    """The estimate grad log prior(z) + G(c) + K sum_{i in block} [grad l_i(z) - grad l_i(c)].
 
     G(c) is the full likelihood gradient at the centre c. The noise is of the order of the
-    distance to c, instead of that of the gradients. With fixed blocks the blocks' sums at
-    c are kept in a table, so that a step costs one gradient a row, not two.
+    distance to c, instead of the order of the gradients. With fixed blocks a table holds the
+    blocks' sums at c, so that a step costs one gradient a row instead of two.
 
     Args:
-      center: a position; None takes the posterior mode.
-      total, table: the library's own: G(c) [d], and the blocks' gradients at c [K, d].
+      center: a position; None uses the posterior mode.
+      total, table: set by the library: G(c) [d], and the blocks' gradients at c [K, d].
 
     Example:
       >>> import sgld
@@ -68,7 +68,7 @@ class ControlVariates:
         )
 
     def prepare(self, problem: Problem, center: Array | None) -> ControlVariates:
-        """G(c), and the table of the blocks' gradients at c."""
+        """Compute G(c) and the table of the blocks' gradients at c."""
         if not problem.has_rows:
             raise UsageError("ControlVariates needs data; with data=None use gradient=Full().")
         if self.center is not None:
@@ -76,12 +76,12 @@ class ControlVariates:
         assert center is not None
         if problem.source.uses_blocks and problem.num_blocks * center.size <= MAX_TABLE_NUMBERS:
             table = sums.block_gradients(problem, center)
-            total = np.sum(np.asarray(table), 0, dtype=np.float64)  # of many large terms
+            total = np.sum(np.asarray(table), 0, dtype=np.float64)  # many large terms
             return ControlVariates(center, problem.array(total), table)
         return ControlVariates(center, sums.likelihood_gradient(problem, center), None)
 
     def at(self, problem: Problem, x: Array, memory: Any = None) -> Estimate:
-        """The estimate on entry x of the data order: the batch's, tilted to be right at c."""
+        """Return the batch's estimate on entry x of the data order, corrected to be exact at c."""
         batch = problem.source.fetch(x)
         rows = batch_likelihood(problem, x)
         if self.table is None or not problem.source.uses_blocks:
@@ -108,14 +108,14 @@ class Memory(NamedTuple):
 @as_pytree
 @dataclass(frozen=True)
 class SVRG:
-    """Control variates whose centre is the chain's own position, taken anew every `period` steps.
+    """Control variates centred at the chain's own position, which is updated every `period` steps.
 
         g(z) = grad log prior(z) + G(c) + K sum_{i in block} [grad l_i(z) - grad l_i(c)]
 
     Each chain has its own centre. A step costs two gradients a row, a new centre one pass.
 
     Args:
-      period: steps between centres; None takes one pass, ceil(N/n).
+      period: steps between centres; None uses one pass, ceil(N/n).
 
     Example:
       >>> import sgld
@@ -128,19 +128,22 @@ class SVRG:
     remembers: ClassVar[bool] = True
 
     def prepare(self, problem: Problem, center: Array | None) -> SVRG:
-        """The period as a number. Raises UsageError without data, or where it is below 1."""
+        """Return the estimator with its period as a number.
+
+        Raises UsageError without data, or where the period is below 1.
+        """
         if not problem.has_rows:
             raise UsageError("SVRG needs data; with data=None use gradient=Full().")
         period = problem.source.num_blocks if self.period is None else self.period
         whole_number("SVRG's period", period := plain(period), remark=" step")
-        return SVRG(jnp.int32(min(period, MAX_STEP)))  # a longer one never comes to its end
+        return SVRG(jnp.int32(min(period, MAX_STEP)))  # no run reaches the end of a longer one
 
     def start(self, problem: Problem, z: Float[Array, " d"]) -> Memory:
-        """The chain's start as its first centre."""
+        """Return the chain's start as its first centre."""
         return Memory(z, sums.likelihood_gradient(problem, z))
 
     def at(self, problem: Problem, x: Array, memory: Memory) -> Estimate:
-        """The estimate on entry x of the data order, around the chain's centre."""
+        """Return the estimate on entry x of the data order, around the chain's centre."""
         batch = problem.source.fetch(x)
         rows = batch_likelihood(problem, x)
         tilt = memory.total - batch.scale * jax.grad(rows)(memory.center)
@@ -158,7 +161,7 @@ class SVRG:
         z: Array,
         step: Int[Array, ""],
     ) -> Memory:
-        """A new centre at every period-th step."""
+        """Update the centre at every period-th step."""
         fresh = lambda: Memory(z, sums.likelihood_gradient(problem, z))  # noqa: E731
         return jax.lax.cond((step + 1) % self.period == 0, fresh, lambda: memory)
 
@@ -169,10 +172,10 @@ class SVRG:
 @as_pytree
 @dataclass(frozen=True)
 class Guide:
-    """The equation above.
+    """The approximate log density log p~ of the module's equation.
 
     Attributes:
-      numbers, weight: of the rows in S, as the source numbers them, and w [m].
+      numbers, weight: the rows in S, in the source's numbering, and their weights w [m].
       center, slope, curvature: c [d], a [d] and B [d, d].
     """
 
@@ -183,11 +186,11 @@ class Guide:
     curvature: Any
 
     def at(self, problem: Any, x: Array | None) -> Estimate:
-        """log p~ itself, for chains that learn from it; the entry x is not used."""
+        """Return log p~ itself, for chains that target it; the entry x is not used."""
         return Estimate(self.log_density(problem))
 
     def log_density(self, problem: Any) -> Callable[[Float[Array, " d"]], Float[Array, ""]]:
-        """z -> log p~(z), inside compiled code; the rows are taken once."""
+        """Return z -> log p~(z) for compiled code; the rows are read once."""
         rows = problem.source.take(self.numbers)
 
         def followed(z: Float[Array, " d"]) -> Float[Array, ""]:
@@ -202,5 +205,5 @@ class Guide:
 
 
 def is_centred(gradient: Any) -> bool:
-    """Whether an estimator's noise is that of differences from gradients it knows."""
+    """Return whether the estimator's noise is that of differences from known gradients."""
     return isinstance(gradient, ControlVariates) or gradient.remembers

@@ -1,8 +1,7 @@
-"""The exact gradient of the full-data log posterior: every row at every step.
+"""The exact gradient of the full-data log posterior, and the plain minibatch estimate.
 
-What an estimator gives at one step: an estimate of the log density, and its gradient.
-
-The plain minibatch estimate (Robbins & Monro 1951; Welling & Teh 2011, eq. 4).
+`Estimate` is the result of an estimator at one step: an estimated log density and its gradient.
+`Minibatch` follows Robbins & Monro 1951 and Welling & Teh 2011, eq. 4.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from ...model.sums import MAX_SHARED_NUMBERS, in_tiles, tile_size
 class Estimate:
     """A function of position whose gradient estimates that of the full-data log posterior.
 
-    Calling it gives the gradient, [d] -> [d]; `log_density` is the function itself, up to
-    a constant of the step, for samplers that compare energies. `by_entry` differentiates
-    entry by entry: the same gradient, faster for a few parameters and one row a step. `tempered` is
-    the same estimate as a function of the temperature, where the target depends on it. `known` is
-    the gradient at a position of a step, for whoever asks there again: XLA does not see that two loops over
-    rows are one. `followed` is a cheaper function for trajectories to follow, where there is one, whose ends
-    `log_density` accepts.
+    Calling it gives the gradient, [d] -> [d]. `log_density` is the function itself, up to a constant
+    of the step, for samplers that compare energies. `by_entry` differentiates entry by entry: the
+    same gradient, faster for a few parameters and one row a step. `tempered` is the same estimate as
+    a function of the temperature, where the target depends on it. `known` is a position of the step
+    with its gradient, which later calls reuse, because XLA does not merge two equal loops over rows.
+    `followed`, if given, is a cheaper function for trajectories to follow; `log_density` accepts
+    their ends.
     """
 
     log_density: Callable[[Float[Array, " d"]], Float[Array, ""]]
@@ -44,20 +43,20 @@ class Estimate:
     followed: Callable[[Float[Array, " d"]], Float[Array, ""]] | None = None
 
     def knowing(self, z: Float[Array, " d"]) -> Estimate:
-        """The same with its gradient at z taken once."""
+        """Return this estimate with its gradient at z evaluated once and stored."""
         return replace(self, known=(z, self(z)))
 
     def at_temperature(self, temperature: Any) -> Estimate:
-        """The estimate of the target log p + T log |J|; at T = 0 that of log p alone."""
+        """Return the estimate of the target log p + T log |J|; at T = 0 that of log p alone."""
         return self if self.tempered is None else self.tempered(temperature)
 
     def __call__(self, z: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The gradient at z."""
+        """Return the gradient at z."""
         if self.known is not None and z is self.known[0]:
             return self.known[1]
         if not self.by_entry:
             return jax.grad(self.log_density)(z)
-        # XLA computes what the entries of a short vector share once per entry; scalars share it
+        # XLA repeats shared work for every entry of a short vector, but not for scalars
         entries = jax.grad(lambda parts: self.log_density(jnp.stack(parts)))(tuple(z))
         return jnp.stack(entries)
 
@@ -71,11 +70,13 @@ CENTRE_ROWS = 2**16  # rows evaluated at once at the centre
 @as_pytree
 @dataclass(frozen=True)
 class Full:
-    """g(z) = grad log prior(z) + sum_i grad log_likelihood_i(z). N gradients a step, no noise.
+    """The gradient g(z) = grad log prior(z) + sum_i grad log_likelihood_i(z).
 
-    `base` is the library's own, for samplers that compare energies: the rows' log likelihoods at some
-    position. Differences from them, row by row, keep apart in float32 what large sums do not. `guide` is a
-    `Guide` for their trajectories, where all rows are many.
+    A step evaluates N gradients and has no noise.
+
+    The library sets `base` for samplers that compare energies: the rows' log likelihoods at some position.
+    Differences from them, row by row, are accurate in float32 where large sums are not. `guide` is a `Guide`
+    for their trajectories where the rows are many.
 
     Example:
       >>> import sgld
@@ -89,18 +90,18 @@ class Full:
     remembers: ClassVar[bool] = False
 
     def prepare(self, problem: Problem, center: Array | None) -> Full:
-        """`base` anew at the centre, where there was one: it belongs to the rows in their order."""
+        """Recompute `base`, where it is set, at the centre: it depends on the rows' order."""
         return self if self.base is None else replace(self, base=Full.around(problem, center).base)
 
     @classmethod
     def around(cls, problem: Problem, center: Array | None) -> Full:
-        """With the values of the problem's rows at the `center` [d]; without either nothing to keep."""
+        """Return Full with the rows' values at the `center` [d], if both exist."""
         if not problem.has_rows or center is None:
             return cls()
         return cls(_values(problem, center))
 
     def at(self, problem: Problem, x: Array | None, memory: Any = None) -> Estimate:
-        """The exact log density, up to a constant; the entry x is not used."""
+        """Return the exact log density, up to a constant; the entry x is not used."""
         if not problem.has_rows:
             return Estimate(problem.log_prior)
         whole = problem.as_one_batch()
@@ -126,15 +127,15 @@ class Full:
 
 
 def goes_by_tiles(gradient: Any, problem: Problem) -> bool:
-    """Whether a step takes all rows, of so many numbers that they are read a tile at a time."""
+    """Return whether a step uses all rows and reads them in tiles because they are many."""
     if not isinstance(gradient, Full) or gradient.base is not None or not problem.has_rows:
         return False
     return tile_size(problem.as_one_batch(), MAX_SHARED_NUMBERS) is not None
 
 
 def _moved(values: Array, base: Array, batch: Batch) -> Array:
-    """The rows' differences from `base`; 0 of what only fills the batch up."""
-    if batch.start is not None:  # all rows as they are numbered
+    """Return the rows' differences from `base`; 0 for rows that only fill the batch."""
+    if batch.start is not None:  # all rows, in the order of their numbers
         return values - base
     moved = values - base[batch.numbers]
     return moved if batch.weight is None else jnp.where(batch.weight > 0, moved, 0.0)
@@ -158,10 +159,10 @@ MAX_ENTRY_DIM = 4  # parameters up to which a step of one row is differentiated 
 @as_pytree
 @dataclass(frozen=True)
 class Minibatch:
-    """g(z) = grad log prior(z) + K sum_{i in block} grad log_likelihood_i(z).
+    """The estimate g(z) = grad log prior(z) + K sum_{i in block} grad log_likelihood_i(z).
 
-    K = N/n for rows drawn at random, the number of blocks for blocks. Unbiased; its
-    covariance is K^2 times that of the block sums.
+    K = N/n for rows drawn at random, and the number of blocks for blocks. The estimate is unbiased;
+    its covariance is K^2 times that of the block sums.
 
     Example:
       >>> import sgld
@@ -172,11 +173,11 @@ class Minibatch:
     remembers: ClassVar[bool] = False
 
     def prepare(self, problem: Problem, center: Array | None) -> Minibatch:
-        """Nothing to prepare."""
+        """Return the estimator itself: it has nothing to prepare."""
         return self
 
     def at(self, problem: Problem, x: Array, memory: Any = None) -> Estimate:
-        """The estimate on entry x of the data order."""
+        """Return the estimate on entry x of the data order."""
         batch, tiled = problem.source.fetch(x), in_tiles(problem, x)
         whole = lambda z: problem.estimated(z, batch)  # noqa: E731
         return Estimate(

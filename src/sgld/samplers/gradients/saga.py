@@ -1,4 +1,4 @@
-"""SAGA: a table of the last gradient seen of every datum (Defazio et al. 2014; Dubey et al. 2016)."""
+"""SAGA: a table of the last gradient of every datum (Defazio et al. 2014; Dubey et al. 2016)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Memory(NamedTuple):
 @as_pytree
 @dataclass(frozen=True)
 class SAGA:
-    """g(z) = grad log prior(z) + sum_i a_i + K sum_{i in block} [grad l_i(z) - a_i].
+    """The estimate g(z) = grad log prior(z) + sum_i a_i + K sum_{i in block} [grad l_i(z) - a_i].
 
-    Then a_i = grad l_i(z) on the block. The table holds N x d numbers a chain; where the
-    likelihood sees the position through one linear predictor, `features(datum) -> x [d]`
-    (in the order of the flat position) makes it N scalars, a_i = s_i x_i.
+    A step then sets a_i = grad l_i(z) on the block. The table holds N x d numbers a chain. Where the
+    likelihood depends on the position through one linear predictor, `features(datum) -> x [d]`
+    (in the order of the flat position) reduces it to N scalars, a_i = s_i x_i.
 
     Example:
       >>> import sgld
@@ -47,7 +47,7 @@ class SAGA:
     remembers: ClassVar[bool] = True
 
     def prepare(self, problem: Problem, center: Array | None) -> SAGA:
-        """Raises UsageError without data, or where the table would not fit."""
+        """Check the data: UsageError without rows, or where the table would be too large."""
         if not problem.has_rows:
             raise UsageError("SAGA needs data; with data=None use gradient=Full().")
         width = 1 if self.features is not None else problem.dimension
@@ -60,14 +60,14 @@ class SAGA:
         return self
 
     def start(self, problem: Problem, z: Float[Array, " d"]) -> Memory:
-        """The table at the chain's start: one pass."""
+        """Compute the table at the chain's start, in one pass."""
         rows = jnp.arange(problem.num_data, dtype=jnp.int32)
         entry = lambda row: self._entries(problem, row[None], z)[0]  # noqa: E731
         table = jax.lax.map(entry, rows, batch_size=max(1, 2**18 // z.size))
         return Memory(table, self._sum(problem.source, rows, table))
 
     def at(self, problem: Problem, x: Array, memory: Memory) -> Estimate:
-        """The estimate on entry x of the data order."""
+        """Return the estimate on entry x of the data order."""
         batch = problem.source.fetch(x)
         known = self._sum(problem.source, batch.numbers, memory.table[batch.numbers], batch.weight)
         tilt = memory.total - batch.scale * known
@@ -87,14 +87,13 @@ class SAGA:
         z: Array,
         step: Int[Array, ""],
     ) -> Memory:
-        """a_i = grad l_i(z) on the block, and the sum that goes with it."""
+        """Set a_i = grad l_i(z) on the block, and update the sum."""
         batch, size = problem.source.fetch(x), problem.num_data
         rows = batch.numbers
         fresh, old = self._entries(problem, rows, z), memory.table[rows]
         counts = jnp.ones(rows.shape, bool) if batch.weight is None else batch.weight > 0
-        first = (
-            counts  # a row of weight 0 only fills the batch: it is another block's, or here twice
-        )
+        # a row of weight 0 only fills the batch: it belongs to another block, or is here twice
+        first = counts
         if problem.source.order == "replacement":
             # a row drawn twice changes the sum once
             same = (rows[:, None] == rows[None, :]) & counts[None, :]

@@ -1,11 +1,11 @@
-"""Diagonal preconditioners learnt from squared gradients.
+"""Diagonal preconditioners estimated from squared gradients.
 
     RMSprop (Li, Chen, Carlson & Carin 2016, eq. 8-9): v = a v + (1 - a) gbar^2
     AdaGrad (Duchi, Hazan & Singer 2011):              v = v + gbar^2
     D = diag 1 / (epsilon + sqrt v),    gbar the gradient of the MEAN log density
 
-v is corrected for its start at 0 (RMSprop). A coordinate that has seen no gradient at all
-takes the mean of the others, so that it is not given the noise of 1 / epsilon.
+RMSprop's v is corrected for its start at 0. A coordinate without any gradient so far uses the
+mean of the others, so that it does not receive noise of size 1 / epsilon.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ def _checked(name: str, epsilon: Any, decay: Any = 0.5) -> None:
 @as_pytree
 @dataclass(frozen=True)
 class RMSprop:
-    """D = diag 1 / (epsilon + sqrt v), v the running mean of squared mean-gradients.
+    """The matrix D = diag 1 / (epsilon + sqrt v), v the running mean of squared mean-gradients.
 
     Args:
       decay: a, the share of v that a step keeps.
       epsilon: added to sqrt v, in units of the mean gradient.
       gamma: add Gamma while D depends on the position; costs d gradients a step.
-      freeze: stop adapting when the burn-in ends; without it the law is right only with gamma.
+      freeze: stop adapting when the burn-in ends. If False, the stationary distribution is correct only
+        with `gamma`.
 
     Example:
       >>> import sgld
@@ -68,21 +69,21 @@ class RMSprop:
     adapts: ClassVar[bool] = True
 
     def prepare(self, layout: Layout) -> RMSprop:
-        """Checked: UsageError for a decay outside [0, 1) or an epsilon that is not positive."""
+        """Check the numbers: UsageError for a decay outside [0, 1) or a nonpositive epsilon."""
         _checked("RMSprop", self.epsilon, self.decay)
         numbers = (jnp.asarray(self.decay, layout.dtype), jnp.asarray(self.epsilon, layout.dtype))
         return RMSprop(*numbers, self.gamma, self.freeze)
 
     def start(self, z: Float[Array, " d"]) -> Memory:
-        """No gradient seen yet."""
+        """Return the memory before the first gradient."""
         return Memory(jnp.zeros_like(z), jnp.zeros((), z.dtype))
 
     def after(self, memory: Memory, g: Float[Array, " d"]) -> Memory:
-        """v = a v + (1 - a) g^2."""
+        """Update v = a v + (1 - a) g^2."""
         return Memory(self.decay * memory.v + (1 - self.decay) * g**2, memory.count + 1)
 
     def at(self, memory: Memory) -> Diagonal:
-        """D from v / (1 - a^count)."""
+        """Return D from v / (1 - a^count)."""
         share = -jnp.expm1(memory.count * jnp.log(jnp.maximum(self.decay, 1e-30)))
         return _diagonal(memory.v / jnp.maximum(share, 1e-30), self.epsilon)
 
@@ -90,9 +91,9 @@ class RMSprop:
 @as_pytree
 @dataclass(frozen=True)
 class AdaGrad:
-    """D = diag 1 / (epsilon + sqrt v), v the sum of squared mean-gradients.
+    """The matrix D = diag 1 / (epsilon + sqrt v), v the sum of squared mean-gradients.
 
-    D shrinks as long as it adapts: the burn-in decides its size.
+    D shrinks as long as it adapts, so the length of the burn-in determines its size.
 
     Example:
       >>> import sgld
@@ -107,18 +108,18 @@ class AdaGrad:
     adapts: ClassVar[bool] = True
 
     def prepare(self, layout: Layout) -> AdaGrad:
-        """Checked: UsageError for an epsilon that is not positive."""
+        """Check the numbers: UsageError for an epsilon that is not positive."""
         _checked("AdaGrad", self.epsilon)
         return AdaGrad(jnp.asarray(self.epsilon, layout.dtype), self.gamma, self.freeze)
 
     def start(self, z: Float[Array, " d"]) -> Memory:
-        """No gradient seen yet."""
+        """Return the memory before the first gradient."""
         return Memory(jnp.zeros_like(z), jnp.zeros((), z.dtype))
 
     def after(self, memory: Memory, g: Float[Array, " d"]) -> Memory:
-        """v = v + g^2."""
+        """Update v = v + g^2."""
         return Memory(memory.v + g**2, memory.count + 1)
 
     def at(self, memory: Memory) -> Diagonal:
-        """D from v."""
+        """Return D from v."""
         return _diagonal(memory.v, self.epsilon)

@@ -1,6 +1,6 @@
-"""Constant preconditioners: a number, a diagonal, a dense matrix, low rank. They ARE D.
+"""Constant preconditioners D: a number, a diagonal, a dense matrix, or low rank plus diagonal.
 
-A preconditioner that somebody gave: fitted to the position, and one matrix behind its three functions.
+`given` checks a user's preconditioner: that it fits the position, and that its three functions use one matrix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...errors import UsageError
 @as_pytree
 @dataclass(frozen=True)
 class Scalar:
-    """D = value * I.
+    """The preconditioner D = value * I.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -39,7 +39,7 @@ class Scalar:
     adapts: ClassVar[bool] = False
 
     def prepare(self, layout: Layout) -> Scalar:
-        """Checked: UsageError unless the value is positive and finite."""
+        """Check the value: UsageError unless it is positive and finite."""
         if np.ndim(self.value) != 0:
             raise UsageError(
                 f"Scalar takes one number. Got shape {np.shape(self.value)}; use Diagonal or Dense."
@@ -48,26 +48,26 @@ class Scalar:
         return Scalar(jnp.asarray(self.value, layout.dtype))
 
     def scaled(self, share: float) -> Scalar:
-        """share * D."""
+        """Return share * D."""
         return Scalar(self.value * share)
 
     def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
-        """D g."""
+        """Return D g."""
         return self.value * g
 
     def noise(self, xi: Float[Array, " d"]) -> Float[Array, " d"]:
-        """D^{1/2} xi."""
+        """Return D^{1/2} xi."""
         return jnp.sqrt(self.value) * xi
 
     def pullback(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
-        """(D^{1/2})^T g."""
+        """Return (D^{1/2})^T g."""
         return jnp.sqrt(self.value) * g
 
 
 @as_pytree
 @dataclass(frozen=True)
 class Diagonal:
-    """D = diag(array); `array` is flat [d], or a pytree of the position's shape.
+    """The matrix D = diag(array); `array` is flat [d], or a pytree of the position's shape.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -83,7 +83,7 @@ class Diagonal:
     adapts: ClassVar[bool] = False
 
     def prepare(self, layout: Layout) -> Diagonal:
-        """Checked and flat: UsageError for a wrong shape or an entry that is not positive."""
+        """Check and flatten `array`: UsageError for a wrong shape or a nonpositive entry."""
         array = self.array
         flat = jax.tree.map(jnp.shape, array) == (layout.dimension,)
         if not flat and jax.tree.structure(array) == layout.treedef:
@@ -98,28 +98,29 @@ class Diagonal:
         return Diagonal(_of_dtype(array, layout.dtype))
 
     def scaled(self, share: float) -> Diagonal:
-        """share * D."""
+        """Return share * D."""
         return Diagonal(jax.tree.map(lambda leaf: leaf * share, self.array))
 
     def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
-        """D g."""
+        """Return D g."""
         return self.array * g
 
     def noise(self, xi: Float[Array, " d"]) -> Float[Array, " d"]:
-        """D^{1/2} xi."""
+        """Return D^{1/2} xi."""
         return jnp.sqrt(self.array) * xi
 
     def pullback(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
-        """(D^{1/2})^T g."""
+        """Return (D^{1/2})^T g."""
         return jnp.sqrt(self.array) * g
 
 
 @as_pytree
 @dataclass(frozen=True)
 class Dense:
-    """D = matrix, symmetric positive definite [d, d]; the noise uses a factor P with P P^T = D.
+    """The preconditioner D = matrix, symmetric positive definite [d, d].
 
-    Any such P gives the same law; by default it is the Cholesky factor.
+    The noise uses a factor P with P P^T = D, by default the Cholesky factor. Any such P gives the same
+    stationary distribution.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -140,7 +141,7 @@ class Dense:
             object.__setattr__(self, "factor", _cholesky(self.matrix))
 
     def prepare(self, layout: Layout) -> Dense:
-        """Checked: UsageError for a wrong shape."""
+        """Check the matrix: UsageError for a wrong shape."""
         shape, d = np.shape(self.matrix), layout.dimension
         if shape != (d, d):
             raise UsageError(
@@ -150,31 +151,31 @@ class Dense:
         return Dense(_of_dtype(self.matrix, layout.dtype), _of_dtype(factor, layout.dtype))
 
     def scaled(self, share: float) -> Dense:
-        """share * D."""
+        """Return share * D."""
         assert self.factor is not None
         return Dense(self.matrix * share, self.factor * np.sqrt(share).astype(self.factor.dtype))
 
     def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
-        """D g."""
+        """Return D g."""
         return self.matrix @ g
 
     def noise(self, xi: Float[Array, " d"]) -> Float[Array, " d"]:
-        """D^{1/2} xi = P xi."""
+        """Return D^{1/2} xi = P xi."""
         return self.factor @ xi
 
     def pullback(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
-        """(D^{1/2})^T g = P^T g."""
+        """Return (D^{1/2})^T g = P^T g."""
         return g @ self.factor
 
 
 @as_pytree
 @dataclass(frozen=True)
 class LowRank:
-    """D = diag(diagonal) + U U^T: O(d r) per step.
+    """The preconditioner D = diag(diagonal) + U U^T, with O(d r) operations a step.
 
     With S = diag(diagonal)^{1/2} and S^{-1} U = Q diag(s) V^T, D^{1/2} = S (I + Q diag(c) Q^T),
-    c = (1 + s^2)^{1/2} - 1. `LowRank(diagonal, Q=Q, c=c)`, the columns of Q orthonormal and
-    c > -1, is D of that square root, which may lie below the diagonal.
+    c = (1 + s^2)^{1/2} - 1. `LowRank(diagonal, Q=Q, c=c)`, where the columns of Q are orthonormal and
+    c > -1, is the D of that square root; D may then lie below the diagonal.
 
     Args:
       diagonal: [d], positive.
@@ -217,7 +218,7 @@ class LowRank:
             object.__setattr__(self, "c", jnp.asarray(np.sqrt(1 + s**2) - 1, dtype))
 
     def prepare(self, layout: Layout) -> LowRank:
-        """Checked: UsageError for a wrong shape."""
+        """Check the arrays: UsageError for a wrong shape."""
         d, shapes = layout.dimension, (np.shape(self.diagonal), np.shape(self.Q))
         if shapes[0] != (d,) or shapes[1][:1] != (d,):
             raise UsageError(
@@ -229,21 +230,21 @@ class LowRank:
         return LowRank(diagonal, None, Q, c)
 
     def scaled(self, share: float) -> LowRank:
-        """share * D."""
+        """Return share * D."""
         return LowRank(self.diagonal * share, None, self.Q, self.c)
 
     def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
-        """D g."""
+        """Return D g."""
         scaled = jnp.sqrt(self.diagonal) * g
         scaled += self.Q @ ((2 * self.c + self.c**2) * (scaled @ self.Q))
         return jnp.sqrt(self.diagonal) * scaled
 
     def noise(self, xi: Float[Array, " d"]) -> Float[Array, " d"]:
-        """D^{1/2} xi."""
+        """Return D^{1/2} xi."""
         return jnp.sqrt(self.diagonal) * (xi + self.Q @ (self.c * (xi @ self.Q)))
 
     def pullback(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
-        """(D^{1/2})^T g."""
+        """Return (D^{1/2})^T g."""
         scaled = jnp.sqrt(self.diagonal) * g
         return scaled + self.Q @ (self.c * (scaled @ self.Q))
 
@@ -272,7 +273,7 @@ def _cholesky(matrix: Any) -> Any:
             f"Dense must be positive definite. Got smallest eigenvalue {values[0]:.3g} "
             f"(largest {values[-1]:.3g})."
         )
-    # a matrix of integers has a factor that is not; float64 is float32 where x64 is off
+    # an integer matrix has a floating factor; float64 becomes float32 where x64 is off
     dtype = jax.dtypes.canonicalize_dtype(np.result_type(np.asarray(matrix), np.float32))
     return jnp.asarray(np.linalg.cholesky((array + array.T) / 2), dtype)
 
@@ -284,16 +285,16 @@ def _of_dtype(values: Any, dtype: Any) -> Array:
 # -- given ---------------------------------------------------------------------------------
 
 
-MAX_MATRIX_ROUNDING = 1e-2  # as a share; rounding of a matrix in float32 leaves less
+MAX_MATRIX_ROUNDING = 1e-2  # relative difference; rounding in float32 stays below it
 
 
 def given(preconditioner: Any, layout: Layout) -> Any:
-    """`preconditioner.prepare(layout)`, a fixed one looked at along two random directions g and xi:
+    """Return `preconditioner.prepare(layout)`, checking a constant one at random vectors g and xi.
 
         D^{1/2} (D^{1/2})^T g = D g,      xi . (D^{1/2})^T g = g . D^{1/2} xi
 
-    Where they are not the same, the drift is of one matrix and the noise of another, and no step size makes that the
-    posterior. UsageError then. Those that adapt have no matrix yet.
+    Where these differ, the drift uses one matrix and the noise another, and no step size gives the
+    posterior: a UsageError. Adaptive preconditioners are not checked because they have no matrix yet.
     """
     for leaf in jax.tree.leaves(preconditioner):
         unmasked(type(preconditioner).__name__, leaf)
@@ -308,8 +309,8 @@ def given(preconditioner: Any, layout: Layout) -> Any:
     turned = float(abs(xi @ pulled - g @ noise) / (norm(g) * norm(noise)))
     if apart > MAX_MATRIX_ROUNDING or turned > MAX_MATRIX_ROUNDING:
         raise UsageError(
-            f"the noise of {type(preconditioner).__name__} is not that of its drift: for a random g, D^(1/2) (D^(1/2))^T g "
-            f"and D g differ by {100 * max(apart, turned):.0f}%; noise and pullback must be of a root of D (factors of "
-            "Kronecker and Q of LowRank orthonormal); sgld.testing.check_preconditioner says more."
+            f"the noise of {type(preconditioner).__name__} does not match its drift: for a random g, D^(1/2) (D^(1/2))^T g "
+            f"and D g differ by {100 * max(apart, turned):.0f}%. noise and pullback must use the same root of D, with "
+            "orthonormal factors of Kronecker and Q of LowRank. See sgld.testing.check_preconditioner."
         )
     return D

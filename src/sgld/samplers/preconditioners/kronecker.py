@@ -1,4 +1,4 @@
-"""D with a Kronecker product of rotations for every weight matrix: what the rows' gradients have in common."""
+"""A preconditioner with a Kronecker product of rotations for every weight matrix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .fixed import _of_dtype, _positive
 
 
 def matrix_of(shape: tuple[int, ...], most: int) -> tuple[int, int] | None:
-    """Rows and columns of a leaf as a matrix; None of one without two axes, or with a side over `most`."""
+    """Return a leaf's matrix shape, or None without two axes or with a side over `most`."""
     if len(shape) < 2:
         return None
     sides = shape[0], math.prod(shape[1:])
@@ -26,18 +26,19 @@ def matrix_of(shape: tuple[int, ...], most: int) -> tuple[int, int] | None:
 @as_pytree
 @dataclass(frozen=True)
 class Kronecker:
-    """D = (U kron V) diag(s) (U kron V)^T for every leaf W [m, n] that is a matrix, diag(s) for all else.
+    """The matrix D = (U kron V) diag(s) (U kron V)^T for every matrix leaf W [m, n], else diag(s).
 
-    U [m, m] and V [n, n] are orthogonal, s [m, n] positive: D W = U ((U^T W V) * s) V^T, its square root the same with
-    s^{1/2}. U and V of the second moments E G G^T and E G^T G of the rows' gradients, s of their squares in that basis:
-    the inverse of an empirical Fisher information that knows which units move together (`sgld.networks.kronecker`).
+    U [m, m] and V [n, n] are orthogonal and s [m, n] is positive: D W = U ((U^T W V) * s) V^T. Its square root
+    uses s^{1/2}. `sgld.networks.kronecker` takes U and V from the second moments E G G^T and E G^T G of the
+    rows' gradients and s from their squares in that basis. D is then the inverse of an empirical Fisher
+    information that includes correlations between units.
 
-    Without arguments the factors are learnt where a network's step is left to the library.
+    Without arguments the factors are estimated where the library chooses a network's step.
 
     Args:
       left, right: for every leaf in tree order [m, m] and [n, n]; None for a diagonal one.
-      scale: for every leaf s, [m, n], or flat of a diagonal one.
-      sizes: numbers of every leaf, which `prepare` fills in.
+      scale: for every leaf s, [m, n], or flat for a diagonal one.
+      sizes: the number of elements of every leaf; `prepare` fills it in.
 
     Source: Martens & Grosse 2015 (the factors); George et al. 2018 (s in their basis).
 
@@ -60,15 +61,15 @@ class Kronecker:
 
     @property
     def known(self) -> bool:
-        """Whether there are factors."""
+        """Whether the factors are given."""
         return self.scale is not None
 
     def prepare(self, layout: Layout) -> Kronecker:
-        """Checked against the position's `layout`: UsageError for factors that are not there, or do not fit."""
+        """Check against `layout`: UsageError for factors that are missing or do not fit."""
         if not self.known:
             raise UsageError(
-                "Kronecker() has no factors, which are learnt where the step of a network is left to the library; else "
-                "give sgld.networks.kronecker(posterior, data, position)."
+                "Kronecker() has no factors. They are estimated only where the library chooses a network's step size; "
+                "otherwise use sgld.networks.kronecker(posterior, data, position)."
             )
         count, dtype = len(layout.shapes), layout.dtype
         factors = (self.left, self.right, self.scale)
@@ -93,19 +94,19 @@ class Kronecker:
         return Kronecker(*parts, sizes=tuple(math.prod(shape) for shape in layout.shapes))
 
     def scaled(self, share: float) -> Kronecker:
-        """`share` * D."""
+        """Return `share` * D."""
         return replace(self, scale=tuple(s * share for s in self.scale))
 
     def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
-        """D g."""
+        """Return D g."""
         return self._times(g, self.scale)
 
     def noise(self, xi: Float[Array, " d"]) -> Float[Array, " d"]:
-        """D^{1/2} xi, of the symmetric root."""
+        """Return D^{1/2} xi with the symmetric root."""
         return self._times(xi, tuple(jnp.sqrt(s) for s in self.scale))
 
     def pullback(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
-        """(D^{1/2})^T g, the same."""
+        """Return (D^{1/2})^T g, which is the same for a symmetric root."""
         return self.noise(g)
 
     def _times(self, v: Float[Array, " d"], scale: tuple[Array, ...]) -> Float[Array, " d"]:

@@ -1,13 +1,13 @@
 """Step sizes and temperatures as functions of the step, counted from 0.
 
-A schedule is any `step -> value` that JAX can trace: an object of this folder, an optax
-schedule or a plain function. Those of this folder are frozen dataclasses whose numbers are
-pytree leaves, so that a change of numbers compiles nothing and a sweep is a vmap. A step
-size h multiplies the gradient of the full-data log posterior,
+A schedule is any `step -> value` that JAX can trace: an object of this package, an optax
+schedule or a plain function. Those of this package are frozen dataclasses whose numbers are
+pytree leaves: new numbers need no compilation, and a sweep is a vmap. A step size h
+multiplies the gradient of the full-data log posterior,
 
     theta' = theta + h grad log p(theta | data) + sqrt(2 h T) xi,
 
-whatever scale a paper uses: `from_welling_teh` and `from_learning_rate` convert.
+whatever scale a paper uses. `from_welling_teh` and `from_learning_rate` convert.
 
 Papers: Robbins & Monro 1951 (the conditions); Welling & Teh 2011 (polynomial decay);
 Teh, Thiery & Vollmer 2016 (exponent 1/3); Zhang et al. 2020, "Cyclical stochastic gradient

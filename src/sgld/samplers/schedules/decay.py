@@ -1,8 +1,6 @@
-"""Constant, polynomial and power schedules.
+"""Constant, polynomial and power schedules, and cosine cycles (Zhang et al. 2020).
 
-Numbers of a schedule: what a user gave, checked, and steps in the schedule's own dtype.
-
-Cosine cycles that explore and then sample (Zhang et al. 2020).
+The module also checks a schedule's numbers and converts steps to the schedule's dtype.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ Value = Float[Array, "*steps"]
 
 
 def is_traced(*numbers: Any) -> bool:
-    """Whether any of them is one of JAX's tracers."""
+    """Return whether any of the numbers is a JAX tracer."""
     return any(isinstance(number, Tracer) for number in numbers)
 
 
 def number(value: Any, name: str, *, zero: bool = False, what: str = "a number") -> Any:
-    """`value` as a float, checked; a tracer is passed on."""
+    """Return `value` as a checked float; a tracer is returned unchanged."""
     if is_traced(value):
         return value
     if isinstance(value, (bool, str)) or np.ndim(value) != 0:
@@ -54,19 +52,19 @@ def number(value: Any, name: str, *, zero: bool = False, what: str = "a number")
     limits = jnp.finfo(jnp.result_type(float))
     if number != 0 and not float(limits.tiny) <= number <= float(limits.max):
         raise UsageError(
-            f"{name} must lie between {limits.tiny:.2g} and {limits.max:.2g}, the numbers that {limits.dtype} "
-            f"holds. Got {number:g}."
+            f"{name} must lie between {limits.tiny:.2g} and {limits.max:.2g}, the range of {limits.dtype}. "
+            f"Got {number:g}."
         )
     return number
 
 
 def dtype_of(schedule: Any) -> Any:
-    """The floating dtype of the leaves; JAX's default one where they are Python numbers."""
+    """Return the floating dtype of the leaves, or JAX's default for Python numbers."""
     return jnp.result_type(float, *jax.tree.leaves(schedule))
 
 
 def real(step: Any, schedule: Any) -> Array:
-    """`step` in the floating dtype of the schedule's numbers, never weakly typed."""
+    """Return `step` in the floating dtype of the schedule's numbers, never weakly typed."""
     return jnp.asarray(step).astype(dtype_of(schedule))
 
 
@@ -74,7 +72,9 @@ def real(step: Any, schedule: Any) -> Array:
 
 
 def constant(value: Number) -> Constant:
-    """The same value at every step: h(k) = value. As a temperature it may be 0.
+    """Return the schedule with the same value at every step: h(k) = value.
+
+    As a temperature the value may be 0.
 
     Raises UsageError where `value` is negative or not finite.
 
@@ -87,11 +87,11 @@ def constant(value: Number) -> Constant:
 
 
 def polynomial(a: Number, b: Number, gamma: Number) -> Polynomial:
-    """Polynomial decay, h(k) = a (b + k)^-gamma (Welling & Teh 2011, below eq. 2).
+    """Return the polynomial decay h(k) = a (b + k)^-gamma (Welling & Teh 2011, below eq. 2).
 
     Args:
       a: the scale, in units of h times steps^gamma.
-      b: the delay in steps; the larger, the longer h stays near its first value.
+      b: the delay in steps; a larger one keeps h near its first value for longer.
       gamma: the exponent; the Robbins-Monro conditions hold for gamma in (0.5, 1].
 
     Raises UsageError where one of the three is not positive and finite.
@@ -106,7 +106,7 @@ def polynomial(a: Number, b: Number, gamma: Number) -> Polynomial:
 
 
 def polynomial_between(first: float, last: float, num_steps: int, gamma: float) -> Polynomial:
-    """The polynomial decay a (b + k)^-gamma with h(0) = first and h(num_steps) = last.
+    """Return the decay a (b + k)^-gamma with h(0) = first and h(num_steps) = last.
 
         b = num_steps / ((first / last)^(1 / gamma) - 1),     a = first b^gamma
 
@@ -147,12 +147,12 @@ def polynomial_between(first: float, last: float, num_steps: int, gamma: float) 
 def power(
     C: Number, s: Number, *, start: Number | None = None, floor: Number | None = None
 ) -> Power:
-    """Power decay with an optional plateau before it and an optional floor after it.
+    """Return a power decay with an optional plateau before it and an optional floor after it.
 
         h(k) = max((C / max(t, start))^s, floor),     t = k + 1
 
-    (Remark 9 of the handout's series: (C/t)^s and (C/max(t, T0))^s; its Remark 32: keep the
-    step constant once below a critical level.)
+    Remark 9 of the handout gives the series (C/t)^s and (C/max(t, T0))^s. Its Remark 32 keeps
+    the step constant once it is below a critical level.
 
     Args:
       C: the t at which h would be 1, in steps.
@@ -179,12 +179,12 @@ def power(
 @as_pytree
 @dataclass(frozen=True)
 class Constant:
-    """h(k) = value; made by `constant`."""
+    """The schedule h(k) = value; built by `constant`."""
 
     value: float
 
     def __call__(self, step: Step) -> Value:
-        """The value, in the shape of `step`."""
+        """Return the value, in the shape of `step`."""
         if known_now(step, self.value):
             return sent(np.full(np.shape(step), self.value), dtype_of(self))
         return jnp.full(jnp.shape(step), self.value, dtype_of(self))
@@ -193,21 +193,21 @@ class Constant:
 @as_pytree
 @dataclass(frozen=True)
 class Polynomial:
-    """h(k) = a (b + k)^-gamma; made by `polynomial` and `polynomial_between`."""
+    """The schedule h(k) = a (b + k)^-gamma; built by `polynomial` and `polynomial_between`."""
 
     a: float
     b: float
     gamma: float
 
     def __call__(self, step: Step) -> Value:
-        """The value at `step`."""
+        """Return the value at `step`."""
         return self.a * (self.b + real(step, self)) ** -self.gamma
 
 
 @as_pytree
 @dataclass(frozen=True)
 class Power:
-    """h(k) = max((C / max(k + 1, start))^s, floor); made by `power`."""
+    """The schedule h(k) = max((C / max(k + 1, start))^s, floor); built by `power`."""
 
     C: float
     s: float
@@ -215,7 +215,7 @@ class Power:
     floor: float
 
     def __call__(self, step: Step) -> Value:
-        """The value at `step`."""
+        """Return the value at `step`."""
         t = real(step, self) + 1  # in floating point: step + 1 can overflow an int32
         return jnp.maximum((self.C / jnp.maximum(t, self.start)) ** self.s, self.floor)
 
@@ -224,12 +224,12 @@ class Power:
 
 
 def cosine_cycles(first: Number, cycle_length: Number, exploration: Number = 0.0) -> CosineCycles:
-    """Cosine cycles, each from `first` down to nearly 0 (Zhang et al. 2020, eq. 1).
+    """Return cosine cycles, each from `first` down to nearly 0 (Zhang et al. 2020, eq. 1).
 
         h(k) = (first / 2) (1 + cos(pi (k mod L) / L)),     L = cycle_length
 
-    In the first `exploration * L` steps of a cycle their cyclical SGLD optimises (T = 0), in
-    the rest it samples (T): give `temperature=h.temperature(T)` beside `step_size=h`, and keep
+    Cyclical SGLD optimises (T = 0) in the first `exploration * L` steps of a cycle and samples
+    (T) in the rest. Pass `temperature=h.temperature(T)` together with `step_size=h`, and keep
     the draws for which `h.sampling(step)` is true.
 
     Args:
@@ -269,26 +269,26 @@ def cosine_cycles(first: Number, cycle_length: Number, exploration: Number = 0.0
 @as_pytree
 @dataclass(frozen=True)
 class CosineCycles:
-    """h(k) = (first / 2)(1 + cos(pi (k mod L) / L)); made by `cosine_cycles`."""
+    """The schedule h(k) = (first / 2)(1 + cos(pi (k mod L) / L)); built by `cosine_cycles`."""
 
     first: float
     cycle_length: int
     exploration: float
 
     def __call__(self, step: Step) -> Value:
-        """The value at `step`."""
+        """Return the value at `step`."""
         left = self.cycle_length - jnp.remainder(step, self.cycle_length)
         # (1 + cos x) / 2 = sin^2((pi - x) / 2), without the cancellation at the end of a cycle
         angle = (0.5 * math.pi) * (real(left, self) / self.cycle_length)
         return self.first * jnp.sin(angle) ** 2
 
     def sampling(self, step: Step) -> Array:
-        """Whether `step` is in the sampling stage of its cycle (bool, in the shape of `step`)."""
+        """Return whether `step` is in the sampling stage of its cycle (bool, in its shape)."""
         phase = jnp.remainder(step, self.cycle_length)
         return phase >= jnp.round(self.exploration * self.cycle_length).astype(phase.dtype)
 
     def temperature(self, value: Number = 1.0) -> CycleTemperature:
-        """The temperature that goes with the cycles: 0 while exploring, then `value`.
+        """Return the temperature schedule of the cycles: 0 while exploring, then `value`.
 
         Raises UsageError where `value` is not positive and finite.
         """
@@ -298,11 +298,11 @@ class CosineCycles:
 @as_pytree
 @dataclass(frozen=True)
 class CycleTemperature:
-    """T(k) = value in the sampling stage of each cycle, else 0; made by `CosineCycles`."""
+    """T(k) = value in the sampling stage of each cycle, else 0; built by `CosineCycles`."""
 
     cycles: CosineCycles
     value: float
 
     def __call__(self, step: Step) -> Value:
-        """The temperature at `step`."""
+        """Return the temperature at `step`."""
         return jnp.where(self.cycles.sampling(step), Constant(self.value)(step), 0.0)

@@ -1,8 +1,6 @@
-"""Which of the Robbins-Monro conditions a schedule satisfies.
+"""Robbins-Monro conditions of a schedule, its checks, and conversions from other scales.
 
-A schedule from whatever was given, and whether its values can be used.
-
-Step sizes from the scales of others: Welling & Teh's eps, a learning rate of a mean loss.
+The conversions accept the eps of Welling & Teh and the learning rate of a mean loss.
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ from .decay import (
 
 
 def as_schedule(value: Schedule | Number, name: str, *, zero: bool = False) -> Schedule:
-    """A schedule from a number or from any function of the step.
+    """Return a schedule made from a number or from any function of the step.
 
     Args:
-      value: a number (becomes `constant`), a schedule, or a function (kept, made a pytree).
+      value: a number (becomes `constant`), a schedule, or a function (wrapped as a pytree).
       name: the argument's name, for the message.
       zero: whether 0 is allowed, as it is for a temperature.
 
@@ -63,10 +61,10 @@ def as_schedule(value: Schedule | Number, name: str, *, zero: bool = False) -> S
 
 
 def check_values(schedule: Schedule, num_steps: int, name: str) -> None:
-    """Evaluate `schedule` at several hundred steps of 0 ... num_steps, ends included.
+    """Check the values of `schedule` at several hundred steps of 0 ... num_steps, ends included.
 
-    Raises UsageError naming the first of those steps at which it is negative or not finite, and
-    where it is not one number per step, JAX cannot trace it, or steps would not fit in 32 bits.
+    Raises UsageError at the first of those steps where the value is negative or not finite. It also
+    raises where the value is not one number per step, JAX cannot trace it, or steps exceed 32 bits.
 
     Example:
       >>> from sgld.samplers.schedules import check_values
@@ -108,10 +106,10 @@ def check_values(schedule: Schedule, num_steps: int, name: str) -> None:
 
 
 def from_welling_teh(schedule: Schedule | Number) -> Schedule:
-    """The step size h = eps / 2 of a schedule (or number) in the eps of Welling & Teh 2011, eq. 4.
+    """Convert the eps of Welling & Teh 2011, eq. 4, to the step size h = eps / 2.
 
-    Their theta' = theta + (eps / 2) grad + N(0, eps) is this package's update with h = eps / 2;
-    the slides and Keng's text use eps too.
+    Their theta' = theta + (eps / 2) grad + N(0, eps) is this package's update with h = eps / 2.
+    The slides and Keng's text use eps too. `schedule` is a number or a schedule in eps.
 
     Raises UsageError where a number is not positive and finite, or `schedule` is neither a number
     nor a function.
@@ -126,7 +124,9 @@ def from_welling_teh(schedule: Schedule | Number) -> Schedule:
 
 
 def from_learning_rate(learning_rate: Schedule | Number, num_data: int) -> Schedule:
-    """The step size h = lr / N of a learning rate for the MEAN loss over N data.
+    """Convert a learning rate lr for the MEAN loss over N data to the step size h = lr / N.
+
+    A step theta' = theta - lr grad(-log posterior / N) is a step h = lr / N along grad log posterior.
 
     theta' = theta - lr grad(-log posterior / N) is a step h = lr / N along grad log posterior.
 
@@ -149,18 +149,18 @@ def from_learning_rate(learning_rate: Schedule | Number, num_data: int) -> Sched
 @as_pytree
 @dataclass(frozen=True)
 class Scaled:
-    """h(k) = factor * schedule(k); made by the converters for functions from elsewhere."""
+    """The schedule h(k) = factor * schedule(k); built by the converters for foreign functions."""
 
     schedule: Schedule
     factor: float
 
     def __call__(self, step: Step) -> Value:
-        """The value at `step`."""
+        """Return the value at `step`."""
         return self.factor * real(self.schedule(step), self)
 
 
 def _scaled(schedule: Schedule, factor: Any) -> Schedule:
-    """`factor` times `schedule`, in the schedule's own numbers where it is one of ours."""
+    """Return `factor` times `schedule`, as the same class where it is one of this package."""
     match schedule:
         case Constant(value):
             return Constant(value * factor)
@@ -177,15 +177,15 @@ def _scaled(schedule: Schedule, factor: Any) -> Schedule:
 
 
 def robbins_monro(schedule: Schedule | Number) -> RobbinsMonro:
-    """Which of the Robbins-Monro conditions a schedule satisfies (Welling & Teh 2011, eq. 2).
+    """Report which Robbins-Monro conditions a schedule satisfies (Welling & Teh 2011, eq. 2).
 
         sum_k h(k) = inf,     sum_k h(k)^2 < inf,     (and so h(k) -> 0)
 
     (Robbins & Monro 1951; the handout's Condition 25.) They hold for a power or polynomial decay
-    with exponent in (1/2, 1]. They fail for a constant, for anything with a positive floor, for
-    cosine cycles, and for an exponent of 1/2 or less, the 1/3 that is optimal for SGLD's weighted
-    averages (Teh, Thiery & Vollmer 2016) included. A function from elsewhere cannot be decided
-    from its values: None.
+    with exponent in (1/2, 1]. They fail for a constant, for any schedule with a positive floor, for
+    cosine cycles, and for an exponent of 1/2 or less. That includes the 1/3 that is optimal for SGLD's
+    weighted averages (Teh, Thiery & Vollmer 2016). For a foreign function the values cannot decide
+    the conditions, and they are None.
 
     Raises UsageError where a number is negative or not finite.
 
@@ -205,9 +205,7 @@ def robbins_monro(schedule: Schedule | Number) -> RobbinsMonro:
         )
     leaves = jax.tree.leaves(schedule)
     if is_traced(*leaves) or any(np.ndim(leaf) for leaf in leaves):
-        return RobbinsMonro(
-            None, None, None, "The schedule's numbers are traced by JAX, or several at once."
-        )
+        return RobbinsMonro(None, None, None, "The schedule's numbers are JAX tracers or arrays.")
     match schedule:
         case Constant(value=value) if value == 0:
             return RobbinsMonro(False, True, True, "The schedule is 0, so the sum of h is 0.")
@@ -243,7 +241,7 @@ class RobbinsMonro:
       sum_diverges: sum_k h(k) = inf.
       squares_summable: sum_k h(k)^2 < inf.
       vanishes: h(k) -> 0, which the second implies.
-      sentence: why.
+      sentence: the reason.
     """
 
     sum_diverges: bool | None
@@ -253,6 +251,6 @@ class RobbinsMonro:
 
     @property
     def hold(self) -> bool | None:
-        """Whether all hold: False if one fails, None if none fails but one is undecided."""
+        """Whether all hold: False if one fails, None if one is undecided and none fails."""
         conditions = (self.sum_diverges, self.squares_summable, self.vanishes)
         return False if False in conditions else None if None in conditions else True
