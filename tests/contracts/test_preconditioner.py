@@ -81,11 +81,11 @@ class Slipped:
         ("offset", "drift is not linear"),
         ("factor for D", "drift is not symmetric"),
         ("negative", "not positive definite"),
-        ("D for factor", "no square root"),
-        ("small coordinate", "no square root"),
+        ("D for factor", "not a square root"),
+        ("small coordinate", "not a square root"),
         ("transpose", "not the transpose"),
         ("scaled", r"scaled\(2.5\) is not 2.5 D"),
-        ("prepare", "prepared again"),
+        ("prepare", "second prepare"),
     ],
 )
 def test_slips_of_constant_matrices_are_caught(slip, message):
@@ -151,7 +151,7 @@ class Learns:
     [
         ("gamma is no bool", "gamma must be True or False"),
         ("learns nothing", "does not adapt"),
-        ("keeps a tally", "keeps something else"),
+        ("keeps a tally", "stores something else"),
         ("dtype", "turns a leaf of the memory"),
         ("structure", "another structure"),
         ("no derivative", "by finite differences"),

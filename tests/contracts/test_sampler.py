@@ -216,7 +216,7 @@ COUNTER = iter(range(10**9))
         ("D twice in noise", "change of coordinates"),
         (
             "T as sd",
-            r"at temperature 0\.5 are off by -0\.5 \(too narrow.*squared: it was taken for an sd",
+            r"at temperature 0\.5 are off by -0\.5 \(too narrow.*squared: it was used as an sd",
         ),
         ("no T", "temperature 0"),
         ("eps = 2h", "0.5 h D gradient"),
@@ -233,7 +233,7 @@ def test_slips_are_caught(slip, message):
 @pytest.mark.parametrize("slip", ["temperature as an sd", "no refresh"])
 def test_slips_of_momentum_samplers_are_caught(slip):
     said = r"BAOA: variances at temperature 0\.5 are off by [-+]"
-    said += ".*squared: it was taken for an sd" if slip.startswith("temperature") else ""
+    said += ".*squared: it was used as an sd" if slip.startswith("temperature") else ""
     with pytest.raises(AssertionError, match=said):
         check_sampler(BAOA(slip), order=None)
 

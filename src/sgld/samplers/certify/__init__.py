@@ -1,1 +1,1 @@
-"""The public contract suites: samplers, sources, gradients, preconditioners, schedules."""
+"""Public contract suites for samplers, sources, gradients, preconditioners and schedules."""

@@ -1,6 +1,6 @@
 """The step on a Gaussian target as an affine map, by its Jacobians in double precision.
 
-That a part has what its contract names, asked before anything is done with it.
+`check_needs` tests that a part has the names that its contract requires.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..gradients.full import Estimate
 from ..preconditioners.fixed import Scalar
 
 Matrix = Float[np.ndarray, "d d"]
-FAR_SDS = 1e4  # from the mode, in sds, a step must still be the same map
-STEPS_WITH_A_COUNT = 3  # steps after which it must be, where the state counts them
+FAR_SDS = 1e4  # sds from the mode at which a step must still be the same map
+STEPS_WITH_A_COUNT = 3  # steps after which it must be the same map, if the state counts them
 
 
 class Affine(NamedTuple):
-    """state' = A state + B noise + G e + b, e an error added to the gradient; P picks positions."""
+    """The map state' = A state + B noise + G e + b, e a gradient error; P selects positions."""
 
     A: np.ndarray
     B: np.ndarray
@@ -46,17 +46,19 @@ def stationary_covariance(
     gradient_noise: Any = 0.0,
     preconditioner: Any = Scalar(1.0),
 ) -> Matrix:
-    """The exact covariance of the position under a sampler's stationary law on a Gaussian.
+    """Compute the exact stationary covariance of a sampler's position on a Gaussian.
 
     Solves S = A S A^T + B B^T + G C G^T, with A, B, G the Jacobians of one step by state,
-    noise and gradient; the truth is temperature * inverse of the curvature.
+    noise and gradient. The true covariance is temperature * inverse of the curvature.
 
     Args:
       sampler: any object of this module's contract whose step is affine on a Gaussian.
       curvature: of -log posterior: a matrix, its diagonal, or one number.
-      step_size, temperature, preconditioner: as for the step.
+      step_size: as for the step.
+      temperature: as for the step.
       gradient_noise: covariance C of an error added to the gradient, independent between
         steps: a matrix, its diagonal, or one number.
+      preconditioner: as for the step.
 
     Raises: ValueError where the step is not affine (thermostats), or is unstable.
 
@@ -89,17 +91,17 @@ def _matrix(value: Any, dimension: int = 1) -> Matrix:
 
 
 def name_of(thing: Any) -> str:
-    """Its class's name."""
+    """Return the name of the object's class."""
     return type(_unbound(thing)).__name__
 
 
 def spectral_radius(A: np.ndarray) -> float:
-    """The largest modulus of an eigenvalue."""
+    """Return the largest modulus of an eigenvalue."""
     return float(np.abs(np.linalg.eigvals(A)).max())
 
 
 def gaussian(J: Any, mean: Any, error: Any = 0.0) -> Estimate:
-    """The log density of N(mean, J^-1), its gradient off by `error`."""
+    """Return the log density of N(mean, J^-1), with `error` added to its gradient."""
     J, mean, error = jnp.asarray(J), jnp.asarray(mean), jnp.asarray(error, jnp.result_type(J))
 
     def log_density(q: Any) -> Any:
@@ -110,20 +112,20 @@ def gaussian(J: Any, mean: Any, error: Any = 0.0) -> Estimate:
 
 
 def noise_shape(sampler: Any, d: int) -> tuple[int, ...]:
-    """Of the standard normals of one step."""
+    """Return the shape of the standard normals of one step."""
     return (d,) if sampler.num_noises == 1 else (sampler.num_noises, d)
 
 
 @jax.tree_util.register_static
 class _Opaque:
-    """A sampler that is no pytree of numbers, as a constant of compiled code."""
+    """A sampler that is not a pytree of numbers, as a constant of compiled code."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
 
 
 def bound(sampler: Any) -> Any:
-    """The sampler as an argument of compiled functions; one that is a pytree compiles once."""
+    """Return the sampler as an argument of compiled functions; a pytree compiles only once."""
     if isinstance(sampler, _Opaque):
         return sampler
     leaves = jax.tree.leaves(sampler)
@@ -136,13 +138,13 @@ def _unbound(sampler: Any) -> Any:
 
 
 def counts(sampler: Any) -> bool:
-    """Whether the state holds more than floating-point numbers: a count of steps, a key."""
+    """Return whether the state holds more than floating-point numbers: a count of steps, a key."""
     leaves = jax.tree.leaves(jax.eval_shape(_unbound(sampler).init, jnp.zeros(1)))
     return not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves)
 
 
 def _flat(state: Any) -> tuple[Any, Callable]:
-    """The state as a flat vector of its floating leaves, and the way back."""
+    """Return the state's floating leaves as a flat vector, and the inverse function."""
     leaves, treedef = jax.tree.flatten(state)
     real = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
     flat, unravel = jax.flatten_util.ravel_pytree(list(itertools.compress(leaves, real)))
@@ -158,7 +160,7 @@ def _flat(state: Any) -> tuple[Any, Callable]:
 
 @jax.jit
 def _jacobians(sampler, J, mean, h, T, D, state, offset, noise, error):
-    """Value and Jacobians of one step, `offset` away from a state."""
+    """Return value and Jacobians of one step, `offset` away from a state."""
     sampler = _unbound(sampler)
     flat, rebuild = _flat(state)
     shape = noise_shape(sampler, len(J))
@@ -177,7 +179,10 @@ def _jacobians(sampler, J, mean, h, T, D, state, offset, noise, error):
 def affine(
     sampler: Any, J: Any, mean: Any, step_size: float, temperature: float, preconditioner: Any
 ) -> Affine:
-    """Jacobians of one step near the origin; equal far away, and after some steps, where the step is affine."""
+    """Compute the Jacobians of one step near the origin, and whether they are the same elsewhere.
+
+    The step is affine where they are equal far away and after some steps.
+    """
     with jax.enable_x64(True):
         d, shape = len(J), noise_shape(_unbound(sampler), len(J))
         h, T = np.float64(step_size), np.float64(temperature)
@@ -206,7 +211,7 @@ def affine(
 
 @jax.jit
 def positions(sampler, J, mean, start, noises, h, T, D):
-    """Positions along a few steps."""
+    """Return the positions along a few steps."""
     sampler, grad = _unbound(sampler), gaussian(J, mean)
 
     def one(state, xi):
@@ -217,7 +222,7 @@ def positions(sampler, J, mean, start, noises, h, T, D):
 
 
 def double(tree: Any) -> Any:
-    """Floating leaves in double precision."""
+    """Convert floating leaves to double precision."""
 
     def widen(leaf):
         if isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -231,7 +236,7 @@ def double(tree: Any) -> Any:
 
 
 def check_needs(kind: str, part: Any, *names: str) -> None:
-    """AssertionError unless `part`, a sampler say, is an object that has all of these."""
+    """Raise AssertionError unless `part`, for example a sampler, is an object with all `names`."""
     if isinstance(part, type):
         raise AssertionError(f"{part.__name__} is a class; give a {kind}: {part.__name__}(...).")
     for name in names:

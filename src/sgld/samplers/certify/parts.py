@@ -1,9 +1,4 @@
-"""The contract suite of gradient estimators.
-
-The contract suite of preconditioners.
-
-The contract suite of schedules.
-"""
+"""Contract suites of gradient estimators, preconditioners and schedules."""
 
 from __future__ import annotations
 
@@ -27,12 +22,12 @@ from .affine import check_needs, double, name_of
 
 Matrix = Float[np.ndarray, "d d"]
 
-MEMORY_STEPS = 12  # after which an estimator with a memory is looked at
+MEMORY_STEPS = 12  # steps after which an estimator with a memory is tested
 
 
 @dataclass(frozen=True)
 class GradientReport:
-    """What `check_gradient` found: per order and batch size, the noise of the estimate.
+    """The result of `check_gradient`: the noise of the estimate, per order and batch size.
 
     Attributes:
       gradient: the class's name.
@@ -66,25 +61,27 @@ def check_gradient(
     *,
     rtol: float = 2e-5,
 ) -> GradientReport:
-    """Certify a gradient estimator: unbiased over ALL batches, whatever N and n.
+    """Certify that a gradient estimator is unbiased over ALL batches, whatever N and n.
 
     An estimator has `prepare(problem, center) -> estimator`, called once, and
     `at(problem, x) -> (position -> gradient)`, called inside compiled code. Every
     block, every subset and every n-tuple of rows is enumerated.
 
-    One with `remembers = True` has `start(problem, z) -> memory` and
-    `after(problem, x, memory, z, step) -> memory` besides, and `at` takes the memory as
-    a fourth argument. It must be unbiased given what it remembers: at the start, and after each
+    An estimator with `remembers = True` also has `start(problem, z) -> memory` and
+    `after(problem, x, memory, z, step) -> memory`, and `at` takes the memory as
+    a fourth argument. It must be unbiased given its memory, at the start and after each
     of a dozen steps that began at other positions.
 
     Args:
       gradient: the estimator.
-      posterior, data, position: the problem; by default a Poisson regression of 7 rows with
-        two leaves and a prior that counts. Give few rows: N over n subsets are visited. A Source
-        as data is asked for its own batches, rows that are in every one included.
+      posterior: the model; by default a Poisson regression of 7 rows with two leaves and an informative
+        prior.
+      data: few rows, because N over n subsets are visited. A Source is tested with its own batches,
+        including rows that are in every batch.
+      position: a position of the model.
       rtol: of the mean against the full gradient, relative to its largest entry.
 
-    Returns: GradientReport. Raises AssertionError, in a sentence, at the first failure.
+    Returns: GradientReport. Raises AssertionError, with a sentence, at the first failure.
 
     Example:
       >>> import sgld
@@ -124,7 +121,7 @@ def check_gradient(
 def _values(
     prepared: Any, problem: Problem, entries: np.ndarray, z: Any, center: Any
 ) -> Iterator[tuple[str, Float[np.ndarray, "batch d"]]]:
-    """The gradients at z of all batches, given each memory that a few steps leave."""
+    """Yield the gradients at z of all batches, given each memory that a few steps leave."""
     if not getattr(prepared, "remembers", False):
         one = jax.jit(jax.vmap(lambda x: prepared.at(problem, x)(z)))
         yield "", np.asarray(one(jnp.asarray(entries)), np.float64)
@@ -169,7 +166,7 @@ def _unbiased(name: str, design: str, values: Any, exact: Any, layout: Layout, r
 
 
 def _designs(size: int) -> list[tuple[str, int]]:
-    """Orders and batch sizes, those that do not divide the number of rows included."""
+    """Return orders and batch sizes, including sizes that do not divide the number of rows."""
     blocks = [("reshuffle", n) for n in sorted({1, 2, 3, size - 1, size}) if 1 <= n <= size]
     rows = [("subset", n) for n in sorted({1, 3, size - 1}) if 1 <= n <= size]
     tuples = [("replacement", n) for n in (1, 3) if size**n <= 1000]
@@ -203,18 +200,18 @@ def _poisson() -> tuple[Posterior, Any, Any]:
 # -- preconditioner ------------------------------------------------------------------------
 
 
-ADAPTED_GRADIENTS = 5  # gradients that one which adapts is shown
-SCALING_FACTOR = 2.5  # by which a constant one is scaled
+ADAPTED_GRADIENTS = 5  # gradients given to an adaptive preconditioner
+SCALING_FACTOR = 2.5  # factor by which a constant preconditioner is scaled
 
 
 @dataclass(frozen=True)
 class PreconditionerReport:
-    """What `check_preconditioner` found.
+    """The result of `check_preconditioner`.
 
     Attributes:
       preconditioner: its class's name.
-      adapts: whether it learns from gradients.
-      matrix: D [d, d]; of one that adapts, after a few gradients.
+      adapts: whether it adapts to gradients.
+      matrix: D [d, d]; after a few gradients, if it adapts.
       checks: sentences, one per property that held.
 
     Example:
@@ -237,19 +234,19 @@ class PreconditionerReport:
 def check_preconditioner(
     preconditioner: Any, position: Any = None, *, rtol: float = 1e-5
 ) -> PreconditionerReport:
-    """Certify a preconditioner: one matrix D behind `drift`, `noise` and `pullback`.
+    """Certify that `drift`, `noise` and `pullback` of a preconditioner use one matrix D.
 
     A matrix has `drift(g)` = D g, `noise(xi)` = P xi and `pullback(g)` = P^T g with P P^T = D,
-    symmetric positive definite. One that adapts has `start(z)`, `after(memory, g)` and
-    `at(memory)`, which gives such a matrix whatever was learnt. Entry (i, j) of a matrix is held to
-    `rtol` sqrt(D_ii D_jj), so that the unit of a coordinate changes nothing in what is certified.
+    symmetric positive definite. An adaptive one has `start(z)`, `after(memory, g)` and
+    `at(memory)`, which gives such a matrix for any memory. The tolerance of entry (i, j) is
+    `rtol` sqrt(D_ii D_jj), so that the units of the coordinates do not matter.
 
     Args:
       preconditioner: an object of the contract in `sgld.samplers.preconditioners`, as a user gives it.
-      position: what it is prepared for: a pytree, by default three parameters.
+      position: the position that it is prepared for: a pytree, by default three parameters.
       rtol: of an entry, in the position's precision.
 
-    Returns: PreconditionerReport. Raises AssertionError, in a sentence, at the first failure.
+    Returns: PreconditionerReport. Raises AssertionError, with a sentence, at the first failure.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -268,7 +265,7 @@ def check_preconditioner(
         checks += [suite.memory(), suite.learns()]
         if suite.prepared.gamma:
             checks.append(suite.gamma())
-        D = suite.learnt()
+        D = suite.adapted()
         checks += suite.matrix(D)
         suite.matrix(suite.prepared.at(suite.prepared.start(suite.z)))  # before the first gradient
     else:
@@ -279,7 +276,7 @@ def check_preconditioner(
 
 
 class _PreconditionerSuite:
-    """The checks, each of which returns the sentence of what held."""
+    """The checks; each returns a sentence about the property that holds."""
 
     def __init__(self, preconditioner: Any, position: Any, rtol: float) -> None:
         self.given, self.name, self.rtol = preconditioner, name_of(preconditioner), rtol
@@ -294,7 +291,7 @@ class _PreconditionerSuite:
         return AssertionError(f"{self.name}: {sentence}")
 
     def interface(self) -> str:
-        """The contract's names are there."""
+        """Check that the preconditioner has the contract's names."""
         check_needs("preconditioner", self.prepared, "adapts")
         if self.prepared.adapts:
             needed = ("start", "after", "at", "freeze", "gamma")
@@ -307,12 +304,12 @@ class _PreconditionerSuite:
         return "the contract's names are there"
 
     def columns(self, function: Callable) -> Matrix:
-        """The matrix of a linear function."""
+        """Return the matrix of a linear function."""
         eye = jnp.eye(self.layout.dimension, dtype=self.layout.dtype)
         return np.asarray(jax.vmap(function, out_axes=1)(eye), np.float64)
 
     def matrix(self, D: Any) -> list[str]:
-        """`drift`, `noise` and `pullback` are D, P and P^T with P P^T = D."""
+        """Check that `drift`, `noise` and `pullback` are D, P and P^T with P P^T = D."""
         check_needs("preconditioner", D, "drift", "noise", "pullback")
         functions = {"drift": D.drift, "noise": D.noise, "pullback": D.pullback}
         checks = [self._linear(functions)]
@@ -331,7 +328,7 @@ class _PreconditionerSuite:
             )
         checks.append("drift is symmetric positive definite")
         if not self._close(noise @ noise.T, drift, both):
-            raise self._fail("noise is no square root of drift: its P has P P^T other than D.")
+            raise self._fail("noise is not a square root of drift: its P has P P^T other than D.")
         checks.append("noise is a square root of drift")
         if not self._close(pullback.T, noise, sd[:, None]):
             raise self._fail("pullback is not the transpose of noise: it must be P^T g, not P g.")
@@ -353,22 +350,22 @@ class _PreconditionerSuite:
                 raise self._fail(f"{name} is not finite.")
             scale = np.abs(M) @ np.abs(np.asarray(x, np.float64))
             if not self._close(np.asarray(value), M @ np.asarray(x, np.float64), scale):
-                raise self._fail(f"{name} is not linear: it is not what it does to unit vectors.")
+                raise self._fail(f"{name} is not linear: unit vectors imply another result.")
             if not self._close(np.asarray(compiled), np.asarray(value), scale):
                 raise self._fail(f"{name} compiled differs from {name} itself.")
         return "drift, noise and pullback are linear, compiled or not, one vector or many"
 
     def twice(self) -> str:
-        """What was prepared is prepared."""
+        """Check that preparing twice changes nothing."""
         again = self.prepared.prepare(self.layout)
         for name in ("drift", "noise", "pullback"):
             first, second = (self.columns(getattr(D, name)) for D in (self.prepared, again))
             if not np.array_equal(first, second):
-                raise self._fail(f"prepared again, {name} is another matrix.")
+                raise self._fail(f"after a second prepare, {name} is another matrix.")
         return "preparing twice changes nothing"
 
     def scaled(self) -> str:
-        """`scaled(share)` is share * D in all three."""
+        """Check that `scaled(share)` is share * D in all three functions."""
         scaled = self.prepared.scaled(SCALING_FACTOR)
         self.matrix(scaled)
         D, larger = self.columns(self.prepared.drift), self.columns(scaled.drift)
@@ -378,15 +375,15 @@ class _PreconditionerSuite:
             raise self._fail(f"scaled({SCALING_FACTOR:g}) is not {SCALING_FACTOR:g} D.")
         return "scaled(share) is share * D, its noise and pullback too"
 
-    def learnt(self, gradients: Any = None) -> Any:
-        """The matrix after a few gradients."""
+    def adapted(self, gradients: Any = None) -> Any:
+        """Return the matrix after a few gradients."""
         memory = self.prepared.start(self.z)
         for g in self.gradients if gradients is None else gradients:
             memory = self.prepared.after(memory, g)
         return self.prepared.at(memory)
 
     def memory(self) -> str:
-        """`after` is a function of its arguments, and keeps structure, shapes and dtypes."""
+        """Check that `after` depends on its arguments only and keeps structure and dtypes."""
         D, g = self.prepared, self.gradients
         start = D.start(self.z)
         before = jax.tree.map(np.array, start)
@@ -399,7 +396,7 @@ class _PreconditionerSuite:
                 raise self._fail(f"after turns a leaf of the memory, {a}, into {b}.")
         if not (same(first, second) and same(before, start)):
             raise self._fail(
-                "after is no function of memory and gradient: it keeps something else."
+                "after is not a function of memory and gradient alone: it stores something else."
             )
         near = lambda a, b: np.allclose(a, b, rtol=self.rtol, atol=0.0)  # noqa: E731
         batch = jax.jit(jax.vmap(D.after, (None, 0)))(start, g)
@@ -409,9 +406,9 @@ class _PreconditionerSuite:
         return "after is a function of memory and gradient, and keeps shapes and dtypes"
 
     def learns(self) -> str:
-        """D follows from the gradients that were seen, and from nothing else."""
+        """Check that D depends on the gradients, and on nothing else."""
         D, again, other = (
-            self.columns(self.learnt(g).drift)
+            self.columns(self.adapted(g).drift)
             for g in (self.gradients, self.gradients, 3 * self.gradients)
         )
         if not np.array_equal(D, again):
@@ -421,7 +418,7 @@ class _PreconditionerSuite:
         return "it adapts: other gradients, another D"
 
     def gamma(self) -> str:
-        """The derivative that Gamma is made of agrees with finite differences."""
+        """Check the derivative in Gamma against finite differences."""
         with jax.enable_x64(True):
             D = double(self.prepared)
             z, g = (np.asarray(a, np.float64) for a in (self.z, self.gradients))
@@ -450,16 +447,16 @@ class _PreconditionerSuite:
 
 
 COMPARED_STEPS = 24  # steps at which single calls are compared
-MAX_CALL_DIFFERENCE = 2e-6  # between ways of calling it: compilers may fuse
+MAX_CALL_DIFFERENCE = 2e-6  # relative, between ways to call it: compilers may fuse operations
 
 
 @dataclass(frozen=True)
 class ScheduleReport:
-    """What `check_schedule` found.
+    """The result of `check_schedule`.
 
     Attributes:
       schedule: the name of its class, or of the function.
-      num_steps: up to which it was certified.
+      num_steps: the last step of the certified range.
       first, last: its values at step 0 and at step num_steps.
       checks: sentences, one per property that held.
 
@@ -483,17 +480,17 @@ class ScheduleReport:
 
 
 def check_schedule(schedule: Any, *, num_steps: int = 10_000) -> ScheduleReport:
-    """Certify a schedule: a function of the step alone, counted from 0.
+    """Certify that a schedule is a function of the step alone, counted from 0.
 
-    A schedule gives one finite number that is not negative for every step, a step size or a
-    temperature; JAX can trace it; it remembers nothing, so that a resumed run, other chunks and
-    several chains see the same values.
+    A schedule gives one finite, nonnegative number for every step, a step size or a temperature. JAX
+    can trace it. It has no memory, so that resumed runs, other chunks and several chains get the
+    same values.
 
     Args:
-      schedule: a function of the step: one of `sgld.samplers.schedules`, of optax, or your own.
-      num_steps: the last step it must serve.
+      schedule: a function of the step, from `sgld.samplers.schedules`, optax, or user-supplied.
+      num_steps: the last step of the range.
 
-    Returns: ScheduleReport. Raises AssertionError, in a sentence, at the first failure.
+    Returns: ScheduleReport. Raises AssertionError, with a sentence, at the first failure.
 
     Example:
       >>> import sgld
@@ -512,7 +509,7 @@ def check_schedule(schedule: Any, *, num_steps: int = 10_000) -> ScheduleReport:
 
 
 class _ScheduleSuite:
-    """The checks, each of which returns the sentence of what held."""
+    """The checks; each returns a sentence about the property that holds."""
 
     def __init__(self, schedule: Any, name: str, num_steps: int) -> None:
         self.schedule, self.name, self.num_steps = schedule, name, num_steps
@@ -524,7 +521,7 @@ class _ScheduleSuite:
         return AssertionError(f"{self.name}: {sentence}")
 
     def values(self) -> str:
-        """One finite number that is not negative at every step, under a tracer."""
+        """Check, under a tracer, for one finite, nonnegative number at every step."""
         try:
             check_values(self.schedule, self.num_steps, "the value")
         except UsageError as error:
@@ -532,19 +529,19 @@ class _ScheduleSuite:
         return f"it can be traced, and is finite and not negative from step 0 to {self.num_steps:,}"
 
     def stateless(self) -> str:
-        """The order in which steps are asked for, and how often, changes nothing."""
+        """Check that the order and the number of calls do not change the values."""
         forward = [float(self.schedule(int(step))) for step in self.steps]
         backward = [float(self.schedule(int(step))) for step in self.steps[::-1]][::-1]
         if forward != backward:
             step = self.steps[np.argmax(np.array(forward) != np.array(backward))]
             raise self._fail(
-                f"asked again, step {step} has another value: it must remember nothing, draw nothing."
+                f"called again, step {step} has another value: a schedule must have no memory and no randomness."
             )
         self.single = dict(zip(self.steps.tolist(), forward, strict=True))
-        return "it remembers nothing: the same step, the same value"
+        return "it has no memory: the same step gives the same value"
 
     def compiled(self) -> str:
-        """A plain call, a compiled one and a vmap agree."""
+        """Check that a plain call, a compiled one and a vmap agree."""
         plain, steps = np.array(list(self.single.values())), jnp.asarray(self.steps)
         one = jax.jit(lambda step: jnp.asarray(self.schedule(step)))
         found = {
@@ -561,4 +558,4 @@ class _ScheduleSuite:
                     f"at step {self.steps[i]} it is {values[i]:g} {how}, and {plain[i]:g} called "
                     "with the number itself."
                 )
-        return "compiled, under vmap and called with a number it is the same"
+        return "compiled, under vmap and called with a number it gives the same value"

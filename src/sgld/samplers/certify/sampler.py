@@ -1,6 +1,6 @@
 """The contract suite of samplers.
 
-Samplers whose step is not affine, looked at by long simulations on a Gaussian.
+Samplers whose step is not affine are checked by long simulations on a Gaussian.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .affine import (
 
 # SIMULATED_TIME is steps times step size
 SIMULATED_CHAINS, SIMULATED_TIME, FINE_STEP = 1024, 8.0, 0.0005
-# of an sd and of a variance: what a simulation at step size 0 may be off by
+# largest error of a simulation at step size 0, as a share of an sd and of a variance
 MAX_SIMULATION_ERROR = 0.01
 
 
 def simulated(sampler: Any) -> tuple[str | None, float]:
-    """Mean and variances of long simulations on a Gaussian, extrapolated to step size 0.
+    """Check mean and variances of long simulations on a Gaussian, extrapolated to step size 0.
 
-    In words what they are wrong by, if they are, and the least error of a variance that would be seen.
+    Returns a sentence about the error, if there is one, and the smallest detectable error of a variance.
     """
     J, seen = np.array([1.0, 2.0]), 0.0
     for T in (1.0, 2.0):
@@ -51,7 +51,7 @@ def simulated(sampler: Any) -> tuple[str | None, float]:
         (coarse, se), (fine, finer) = (
             _simulate(sampler, J, h, T) for h in (4 * FINE_STEP, FINE_STEP)
         )
-        limit = 2 * fine - coarse  # of errors of order sqrt(h); those of h have shrunk by four
+        limit = 2 * fine - coarse  # removes errors of order sqrt(h); those of order h are small
         tolerance = MAX_SIMULATION_ERROR * scale + 4.5 * np.hypot(2 * finer, se)
         if not (np.abs(limit - truth) <= tolerance).all():
             return (
@@ -64,9 +64,9 @@ def simulated(sampler: Any) -> tuple[str | None, float]:
 
 
 def _simulate(sampler: Any, J: Any, h: Any, T: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean errors and variances, and their standard errors, by the second half of many chains.
+    """Return mean errors, variances and their standard errors, from the chains' second half.
 
-    SGLD, whose law is known, takes the same noise: what both owe to chance is subtracted.
+    SGLD, whose stationary distribution is known, uses the same noise as a control variate.
     """
     mean = jnp.asarray([1.0, -1.0], jnp.float32)
     shape, steps = noise_shape(sampler, 2), round(SIMULATED_TIME / h)
@@ -115,20 +115,20 @@ def _simulate(sampler: Any, J: Any, h: Any, T: Any) -> tuple[np.ndarray, np.ndar
 # -- sampler -------------------------------------------------------------------------------
 
 
-LARGE_GRADIENT = 1e8  # gradient that a step is looked at with
+LARGE_GRADIENT = 1e8  # largest gradient at which a step is tested
 
 
 @dataclass(frozen=True)
 class SamplerReport:
-    """What `check_sampler` found.
+    """The result of `check_sampler`.
 
     Attributes:
       sampler: its class's name.
-      is_affine: whether a step on a Gaussian target is affine, so that laws are exact.
+      is_affine: whether a step on a Gaussian target is affine, so that the checks are exact.
       step_sizes: in units of 1 / largest curvature.
       errors: largest relative error of a variance at each of them.
       slope: d log error / d log step size at the small ones (None: no error to measure).
-      stable_to: step size times largest curvature up to which the step is stable.
+      stable_to: largest step size times largest curvature at which the step is stable.
       checks: sentences, one per property that held.
 
     Example:
@@ -170,15 +170,15 @@ def check_sampler(
       sampler: an object of this module's contract.
       order: of the relative error of variances on a Gaussian, in the step size h (so half
         the order in the integrator's time step sqrt(h)); None where they are exact.
-      slope_tolerance: by how much the measured order may differ.
+      slope_tolerance: largest difference between measured and stated order.
       stable_to: the largest h times curvature at which the step must be stable.
-      response: how far one tiny step from rest moves the position, in units of h D gradient:
+      response: the displacement of one tiny step from rest, in units of h D gradient:
         the step-size convention. 1 for SGLD; .5 for schemes that move by half a kick.
-      temperatures: at which the law must be right.
-      simulate: check the law by simulation. None: only where the step is not affine, or the state holds
-        a count or a key, on which later steps may depend.
+      temperatures: the temperatures at which the stationary distribution must be correct.
+      simulate: whether to check the distribution by simulation. None: only where the step is not affine, or
+        the state holds a count or a key, on which later steps may depend.
 
-    Returns: SamplerReport. Raises AssertionError, in a sentence, at the first failure.
+    Returns: SamplerReport. Raises AssertionError, with a sentence, at the first failure.
 
     Example:
       >>> import sgld
@@ -205,7 +205,7 @@ def check_sampler(
 
 
 class _SamplerSuite:
-    """The checks, each of which returns the sentence of what held."""
+    """The checks; each returns a sentence about the property that holds."""
 
     # h times largest curvature
     STEPS = (0.02, 0.01, 0.005, 0.0025)
@@ -229,7 +229,7 @@ class _SamplerSuite:
         return np.random.default_rng(2).standard_normal((count, *shape))
 
     def _path(self, J, mean, start, noises, h, T, D) -> np.ndarray:
-        """Positions along a few steps in double precision."""
+        """Return positions along a few steps in double precision."""
         with jax.enable_x64(True):
             h, T = np.float64(h), np.float64(T)
             return np.asarray(
@@ -237,7 +237,7 @@ class _SamplerSuite:
             )
 
     def interface(self) -> str:
-        """The contract's names are there and a step keeps shapes."""
+        """Check that the contract's names exist and a step keeps shapes."""
         if not (isinstance(self.sampler.num_noises, int) and self.sampler.num_noises >= 0):
             raise self._fail(f"num_noises must be a whole number. Got {self.sampler.num_noises!r}.")
         position = jnp.arange(3.0)
@@ -253,7 +253,7 @@ class _SamplerSuite:
         return self.sampler.step(state, grad, h, xi, preconditioner=D, temperature=T)
 
     def purity(self) -> str:
-        """Equal arguments give equal results, compiled or not, alone or in a batch."""
+        """Check that equal arguments give equal results, compiled or not, alone or in a batch."""
         position = jnp.asarray([0.3, -0.2, 0.9])
         xis = jnp.asarray(self._noises(4), jnp.float32)
         state = self._call(self.sampler.init(position), xis[0])
@@ -274,7 +274,7 @@ class _SamplerSuite:
         return "step is a function: same arguments, same result; jit and vmap change nothing"
 
     def scan_ready(self) -> str:
-        """A step's state has the structure, shapes and dtypes of init's, in both precisions."""
+        """Check that a step's state has init's structure, shapes and dtypes, in each precision."""
         for wide in (False, True):
             with jax.enable_x64(wide):
                 dtype = jnp.float64 if wide else jnp.float32
@@ -296,7 +296,7 @@ class _SamplerSuite:
         return "the state keeps its structure, shapes and dtypes"
 
     def cold(self) -> str:
-        """T = 0: no bit depends on the noise, and the steps climb to the mode."""
+        """Check at T = 0 that no bit depends on the noise and the steps climb to the mode."""
         zero = np.zeros_like(self._noises(400))
         paths = [
             self._path(self.J, self.mean_, np.zeros(3), xi, 0.2, 0.0, Dense(self.L @ self.L.T))
@@ -312,7 +312,7 @@ class _SamplerSuite:
         return "temperature 0 is an optimiser: no noise, bit for bit"
 
     def coordinates(self) -> str:
-        """theta = L z: D = L L^T in theta takes the steps that D = I takes in z."""
+        """Check for theta = L z that D = L L^T in theta takes the same steps as D = I in z."""
         noises, start = self._noises(8), np.array([1.0, 0.5, -0.5])
         diagonal = np.array([0.25, 1.0, 9.0])
         cases: list[tuple[str, Any, np.ndarray]] = [
@@ -334,11 +334,14 @@ class _SamplerSuite:
         return "a preconditioner is a change of coordinates"
 
     def convention(self, response: float) -> str:
-        """One tiny step from rest moves the position by response * h * D * gradient, however large that is."""
+        """Check that one tiny step from rest moves the position by response * h * D * gradient.
+
+        The relation must hold for large gradients too.
+        """
         h, D, rest = 1e-12, _dense(self.L), np.zeros_like(self._noises(1))
         for size in (1.0, 1e4, LARGE_GRADIENT):
             ways = size * np.eye(3)
-            means = np.linalg.solve(self.J, ways).T  # where the gradient at the origin is that way
+            means = np.linalg.solve(self.J, ways).T  # the gradient at the origin is then `ways`
             moved = [
                 self._path(self.J, mean, np.zeros(3), rest, h, 1.0, D)[0] / h for mean in means
             ]
@@ -352,11 +355,11 @@ class _SamplerSuite:
         return f"the step size is the coefficient of the gradient (times {response:g}), of gradients up to {LARGE_GRADIENT:g}"
 
     def is_affine(self) -> bool:
-        """Whether the Jacobians are the same everywhere."""
+        """Return whether the Jacobians are the same everywhere."""
         return affine(self.bound, self.J, self.mean_, 0.1, 1.0, Scalar(1.0)).is_affine
 
     def stability(self, stable_to: float) -> str:
-        """The spectral radius of the step is below 1 up to the stated step size."""
+        """Check that the spectral radius of the step is below 1 up to the stated step size."""
         for share in (0.01, 0.1, 0.25, 0.5, 0.75, 1.0):
             h = share * stable_to / self.top
             A = affine(self.bound, self.J, self.mean_, h, 1.0, Scalar(1.0)).A
@@ -368,7 +371,7 @@ class _SamplerSuite:
         return f"stable to step size {stable_to:g} / curvature"
 
     def mean(self) -> str:
-        """The stationary mean is the mode."""
+        """Check that the stationary mean is the mode."""
         step = affine(self.bound, self.J, self.mean_, 0.3 / self.top, 1.0, Scalar(1.0))
         mean = step.P @ np.linalg.solve(np.eye(len(step.A)) - step.A, step.b)
         if not np.allclose(mean, self.mean_, rtol=1e-8, atol=1e-8):
@@ -376,7 +379,7 @@ class _SamplerSuite:
         return "the stationary mean is exact on a Gaussian"
 
     def _ratios(self, h: float, T: float, D: Any) -> np.ndarray:
-        """Variances over T / curvature, in the directions where these ratios are extreme."""
+        """Return variances over T / curvature, in the directions of extreme ratios."""
         S = stationary_covariance(self.bound, self.J, h, temperature=T, preconditioner=D)
         root = np.linalg.cholesky(self.J)
         white = root.T @ S @ root / T
@@ -386,14 +389,14 @@ class _SamplerSuite:
         return float(np.abs(self._ratios(h, T, D) - 1).max())
 
     def _off(self, h: float, T: float, D: Any) -> str:
-        """The largest error with its sign, and the slip that makes such errors, where one is known."""
+        """Describe the largest error of a variance, with its sign."""
         ratios = self._ratios(h, T, D)
         worst = float(ratios[np.argmax(np.abs(ratios - 1))])
         side = "wide" if worst > 1 else "narrow"
-        return f"off by {worst - 1:+.3g} (too {side}: {worst:.3g} times the right ones)"
+        return f"off by {worst - 1:+.3g} (too {side}: {worst:.3g} times the correct ones)"
 
     def _slip(self, D: Any) -> str:
-        """What real code did wrong that had variances such as these, from those at three temperatures."""
+        """Name a known mistake that explains such variances at three temperatures, if any."""
         h, hot = self.STEPS[-1] / self.top, (0.5, 1.0, 4.0)
         scalar = np.array([self._ratios(h, T, Scalar(1.0)) for T in hot])
         near = lambda found, wanted: np.allclose(found, wanted, rtol=0.1)  # noqa: E731
@@ -402,7 +405,7 @@ class _SamplerSuite:
         slips = (
             ([[0.5]], "the noise is sqrt(h T) xi where sqrt(2 h T) xi belongs, or the drift is doubled"),
             ([[2.0]], "the noise is 2 sqrt(h T) xi where sqrt(2 h T) xi belongs, or the drift is halved"),
-            ([[T] for T in hot], "the temperature is squared: it was taken for an sd"),
+            ([[T] for T in hot], "the temperature is squared: it was used as an sd"),
             ([[T**-0.5] for T in hot], "the noise has the fourth root of the temperature, not the square root"),
         )  # fmt: skip
         for wanted, said in slips:
@@ -415,7 +418,7 @@ class _SamplerSuite:
     def bias(
         self, order: float | None, tolerance: float, temperatures: tuple[float, ...]
     ) -> tuple[tuple[float, ...], float | None, str]:
-        """The stationary variance tends to T / curvature, at the stated order."""
+        """Check that the stationary variance tends to T / curvature, at the stated order."""
         for T in temperatures:
             for D, top in ((Scalar(1.0), self.top), (_dense(self.L), self._top(self.L))):
                 errors = tuple(self._error(share / top, T, D) for share in self.STEPS)
@@ -429,7 +432,7 @@ class _SamplerSuite:
                 if errors[-1] > max(0.05, 5 * self.STEPS[-1] ** order):
                     raise self._fail(
                         f"variances at temperature {T:g} are {self._off(self.STEPS[-1] / top, T, D)} at "
-                        f"step size {self.STEPS[-1]:g} / curvature: the law does not tend to the posterior "
+                        f"step size {self.STEPS[-1]:g} / curvature: the distribution does not tend to the posterior "
                         f"({name_of(D)} preconditioner){self._slip(D)}."
                     )
                 slope = float(np.polyfit(np.log(self.STEPS), np.log(errors), 1)[0])
@@ -446,7 +449,7 @@ class _SamplerSuite:
         return float(np.linalg.eigvalsh(L.T @ self.J @ L)[-1])
 
     def gradient_noise(self) -> str:
-        """Gradient noise widens the law, by less and less as the step size goes to 0."""
+        """Check that the excess variance from gradient noise vanishes with the step size."""
         noise = 0.5 * self.J
         trace = lambda h, C: np.trace(  # noqa: E731
             stationary_covariance(self.bound, self.J, h, gradient_noise=C)
@@ -454,17 +457,17 @@ class _SamplerSuite:
         excess = [trace(h, noise) - trace(h, 0.0) for h in (0.1, 0.01, 0.001)]
         if not (excess[0] > excess[1] > excess[2] > 0 and excess[2] < 0.2 * excess[0]):
             raise self._fail(
-                f"gradient noise widens the law by {excess[0]:.3g}, {excess[1]:.3g}, {excess[2]:.3g} at "
-                "step sizes .1, .01, .001: it must vanish with the step size."
+                f"gradient noise increases the variance by {excess[0]:.3g}, {excess[1]:.3g}, {excess[2]:.3g} at "
+                "step sizes .1, .01, .001: this increase must vanish with the step size."
             )
         return "gradient noise vanishes with the step size"
 
     def simulation(self) -> str:
-        """Long simulations of what is not affine tend to the right law: the fallback."""
+        """Check by simulation that mean and variances are correct if the step is not affine."""
         wrong, seen = simulated(self.sampler)
         if wrong is not None:
             raise self._fail(wrong)
-        return f"mean and variances of simulations tend to the right ones: errors of {seen:.1%} would be seen"
+        return f"mean and variances of simulations tend to the correct ones: errors of {seen:.1%} would be seen"
 
 
 def _dense(L: np.ndarray) -> Dense:

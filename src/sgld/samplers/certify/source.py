@@ -18,12 +18,12 @@ from ...data.source import ORDERS
 from ...data.validate import check_contract, in_batches, look, wrong_row
 from ...errors import SGLDError
 
-MAX_BATCHES = 4000  # that are enumerated
+MAX_BATCHES = 4000  # batches that are enumerated at most
 
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What `check_source` found.
+    """The result of `check_source`.
 
     Attributes:
       source: its class's name and size.
@@ -45,22 +45,21 @@ class SourceReport:
 
 
 def check_source(source: Any, *, seed: int = 0, steps: int | None = None) -> SourceReport:
-    """Certify a source of rows, that `data=` of `sgld.sample` takes what it is given.
+    """Certify that a source of rows fulfils the contract of `sgld.data.source.Source`.
 
-    The contract is `sgld.data.source.Source`. Of its own a source has `num_data`, `batch_size` and
-    `order` (static), `take(rows)` and `hash()`; by inheritance, or written otherwise,
-    `chunk((seed, chain), step, n)` on the host, `fetch(entry) -> Batch` inside compiled code and
-    `with_batches(batch_size, order)`. `sgld.sample` asks it itself, before the first step, whether it
-    is whole, and whether a pass over all blocks gives every row once, as `take` gives it. Here all
-    batches of every order are enumerated besides: sum_j scale weight_j is 1 for every row on average.
-    Every order is looked at over many steps.
+    A source defines `num_data`, `batch_size` and `order` (static), `take(rows)` and `hash()`. It inherits
+    or defines `chunk((seed, chain), step, n)` on the host, `fetch(entry) -> Batch` inside compiled code and
+    `with_batches(batch_size, order)`. `sgld.sample` itself checks a source before the first step: whether it
+    is complete, and whether a pass over all blocks gives every row once, as `take` gives it. This function
+    also enumerates all batches of every order, where sum_j scale weight_j must be 1 for every row on average,
+    and tests every order over many steps.
 
     Args:
-      source: small: every row is looked at, in batches of many sizes.
+      source: a small source, because every row is tested, in batches of many sizes.
       seed: of the order.
-      steps: how many steps to look at (default: 6 passes, at least 64).
+      steps: the number of tested steps (default: 6 passes, at least 64).
 
-    Returns: SourceReport. Raises AssertionError, in a sentence, at the first failure.
+    Returns: SourceReport. Raises AssertionError, with a sentence, at the first failure.
 
     Example:
       >>> import numpy as np, sgld
@@ -80,7 +79,7 @@ def check_source(source: Any, *, seed: int = 0, steps: int | None = None) -> Sou
     tell_apart(source)
     suite = _SourceSuite(source, seed, steps)
     checks = [
-        "  whole: a pass over its blocks gives every row once",
+        "  complete: a pass over its blocks gives every row once",
         suite.batches(),
         suite.unbiased(),
     ]
@@ -103,11 +102,11 @@ class _SourceSuite:
         return AssertionError(f"{self.name}: {sentence}")
 
     def visits(self) -> list[str]:
-        """The order is what it is called, everywhere."""
+        """Check the properties that the order's name promises."""
         return [self.cuts(), self.chains(), getattr(self, self.source.order)()]
 
     def batches(self) -> str:
-        """The batches hold the rows they should, equally weighted in all."""
+        """Check that the batches hold the right rows, equally weighted over all batches."""
         source = self.source
         rows = source.take(jnp.arange(source.num_data, dtype=jnp.int32))
         everything = _row_bytes(rows, source.num_data)
@@ -141,7 +140,7 @@ class _SourceSuite:
         return "  every batch has n rows, scaled by N / n"
 
     def unbiased(self) -> str:
-        """Every row counts once on average over all batches, in every order."""
+        """Check that every row counts once on average over all batches, in every order."""
         size = self.source.num_data
         for order in ORDERS:
             for n in sorted({1, 2, size // 2, size} & set(range(1, size + 1))):
@@ -163,46 +162,46 @@ class _SourceSuite:
         return "  every row counts once on average over all batches, in every order"
 
     def cuts(self) -> str:
-        """Any stretch of the order can be made again, alone, wherever it lies."""
+        """Check that any stretch of the order can be recomputed alone, wherever it lies."""
         rng = np.random.default_rng(self.seed)
         for _ in range(12):
             a, b = sorted(int(i) for i in rng.integers(0, self.steps + 1, 2))
             part = np.asarray(self.source.chunk((self.seed, 0), a, b - a))
             if not np.array_equal(part, self.entries[a:b]):
-                raise self._fail(f"the stretch [{a}, {b}) differs when it is made alone.")
+                raise self._fail(f"the stretch [{a}, {b}) differs when it is computed alone.")
         far = 2**31 - 100
         one = np.asarray(self.source.chunk((self.seed, 0), far, 8))
         if not np.array_equal(np.asarray(self.source.chunk((self.seed, 0), far + 3, 5)), one[3:]):
-            raise self._fail(f"the stretch at step {far} differs when it is made alone.")
-        return "  any stretch of the order can be made again"
+            raise self._fail(f"the stretch at step {far} differs when it is computed alone.")
+        return "  any stretch of the order can be recomputed alone"
 
     def chains(self) -> str:
-        """Chains and seeds have orders of their own."""
+        """Check that chains and seeds have different orders."""
         if self.source.uses_blocks and self.source.num_blocks < 4:
             return "  chains and seeds: too few blocks to tell"
         if not self.source.uses_blocks and self.source.num_data == self.source.batch_size:
-            return "  chains and seeds: one batch holds everything"
+            return "  chains and seeds: one batch holds all rows"
         for key, what in (((self.seed, 1), "chains 0 and 1"), ((self.seed + 1, 0), "two seeds")):
             if np.array_equal(np.asarray(self.source.chunk(key, 0, self.steps)), self.entries):
                 raise self._fail(f"{what} visit the data in the same order.")
-        return "  chains and seeds have orders of their own"
+        return "  chains and seeds have different orders"
 
     def _passes(self, length: int) -> np.ndarray:
         whole = self.steps // length * length
         return self.entries[:whole].reshape(-1, length)
 
     def reshuffle(self) -> str:
-        """Every pass visits every block once, in a fresh order."""
+        """Check that every pass visits every block once, in a new order."""
         count = self.source.num_blocks
         passes = self._passes(count)
         if not (np.sort(passes, axis=1) == np.arange(count)[None]).all():
             raise self._fail("a pass does not visit every block exactly once.")
         if count >= 4 and (passes[1:] == passes[:-1]).all():
             raise self._fail("the passes repeat one order.")
-        return "  every pass visits every row once, in a fresh order"
+        return "  every pass visits every row once, in a new order"
 
     def symmetric(self) -> str:
-        """A pass and the same pass backwards."""
+        """Check that every sweep is a pass followed by the same pass backwards."""
         count = self.source.num_blocks
         sweeps = self._passes(2 * count)
         if not (np.sort(sweeps[:, :count], axis=1) == np.arange(count)[None]).all():
@@ -214,15 +213,15 @@ class _SourceSuite:
         return "  every sweep is a palindrome that visits every row twice"
 
     def independent(self) -> str:
-        """Blocks at random."""
+        """Check that blocks are drawn at random."""
         return self._uniform(self.source.num_blocks, 1, "blocks")
 
     def replacement(self) -> str:
-        """Rows at random, repeats allowed."""
+        """Check that rows are drawn at random, repeats allowed."""
         return self._uniform(self.source.num_data, self.source.batch_size, "rows")
 
     def subset(self) -> str:
-        """Rows at random, without repeats in a batch."""
+        """Check that rows are drawn at random, without repeats in a batch."""
         batches = np.sort(self.entries, axis=1)
         if (batches[:, 1:] == batches[:, :-1]).any():
             raise self._fail("a batch holds a row twice.")
@@ -248,7 +247,7 @@ _look = jax.jit(look)
 
 
 def _all_entries(source: Any) -> np.ndarray | None:
-    """Every entry that the order could give; None where they are too many."""
+    """Return every possible entry of the order, or None where they are too many."""
     size, n = source.num_data, source.batch_size
     if source.uses_blocks:
         return np.arange(source.num_blocks, dtype=np.int32)
