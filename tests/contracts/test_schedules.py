@@ -50,7 +50,7 @@ def late(step):
         (lambda step: np.sqrt(1.0 + np.asarray(step)), "that JAX can trace"),
         (lambda step: jnp.full(2, 0.1), "one number per step"),
         (lambda step: 0.1 + 0.01 * next(CALLS), "not a function of its arguments alone"),
-        (lambda step: 0.1 + 0.01 * (next(LATER) > 9), "remember nothing"),
+        (lambda step: 0.1 + 0.01 * (next(LATER) > 9), "no memory"),
         (lambda step: 0.1 if isinstance(step, int) else 0.2, "0.2 compiled, and 0.1"),
         (0.1, "a schedule is a function of the step"),
     ],

@@ -288,7 +288,7 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "unshown rows: all that point there are taken, however many",
-        "chance = min(ROWS_PER_DIRECTION, MAX_INFLUENTIAL_ROWS / told.sum())",
+        "chance = min(ROWS_PER_DIRECTION, MAX_INFLUENTIAL_ROWS / informed.sum())",
         "chance = 1e6",
         UNSHOWN + "test_a_level_too_large_to_be_taken_whole_is_sampled_evenly",
     ),

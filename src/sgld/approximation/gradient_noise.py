@@ -1,22 +1,17 @@
-"""The covariance of a gradient estimate, measured.
+"""The covariance of a gradient estimate, and of single rows' gradients, measured.
 
-How the gradients of rows vary, measured over all rows: those that stand out, and a sample of the rest.
-
-The noise of rows is a heavy-tailed sum: one row of a million may hold all that is known of a parameter,
-and no sample of rows shows it. So every row is looked at, at the price of about a curvature pass:
-the sizes N ||F^T g_i(c)|| of its gradient at the Gaussian's centre c, for plain batches, and
-N ||F^T (g_i(z) - g_i(c))|| over a few Laplace draws z, for control variates (at one draw a row's square
-is its mean times chi-square of one degree of freedom, under 1% of it 8% of the time). In many dimensions
-a random projection stands for F^T g: it ranks rows as well. Of the largest rows, and of a random sample
-of all others, the gradients themselves are kept: without the m largest rows,
+The gradients of the rows have a heavy-tailed distribution. One row of a million may carry all the
+information on a parameter, and a sample of rows misses it. Every row is therefore evaluated, at about the
+cost of a curvature pass. For plain batches its size is N ||F^T g_i(c)||, with its gradient at the
+Gaussian's centre c. For control variates it is N ||F^T (g_i(z) - g_i(c))|| over a few Laplace draws z: at
+one draw a row's square is its mean times chi-square of one degree of freedom, which is under 1% of the mean
+8% of the time. In many dimensions a random projection replaces F^T g; it ranks rows as well. The gradients
+themselves are kept for the largest rows and for a random sample of all others. Without the m largest rows,
 
     Cov(N times a random row's gradient) ~ N sum_{i > m} g_i g_i^T
 
-is then known for every m.
-
-Which rows are in every batch, and what is said of them.
-
-The noise of rows by how many of them are in every batch: what a price is made from.
+is then known for every m, and the cost of a batch with these m rows always included can be predicted. The
+module also selects the rows that are in every batch, and reports them.
 """
 
 from __future__ import annotations
@@ -44,15 +39,15 @@ from .laplace import Laplace
 from .low_rank import LowRankLaplace
 
 ENTRIES_AT_ONCE = 512  # entries of the data order taken together
-# parameters from which so many draws share their two batches
+# from this many parameters on, this many draws share their two batches
 MIN_SHARING_DIM, DRAWS_PER_PAIR = 200, 16
-MAX_FLOAT64_NUMBERS = 2**22  # of blocks' gradients that are taken to float64 together
+MAX_FLOAT64_NUMBERS = 2**22  # numbers of blocks' gradients converted to float64 together
 TUNING_STREAM = 2  # the stream of the host's generator that tuning uses
 
 
 @stage("rows")
 def block_noise(problem: Problem, z: np.ndarray) -> Float[np.ndarray, "d d"]:
-    """Covariance at z of K times a random block's gradient (divisor K): one pass."""
+    """Compute the covariance at z of K times a random block's gradient (divisor K)."""
     table, K = np.asarray(sums.block_gradients(problem, problem.array(z))), problem.num_blocks
     mean, size = np.mean(table, 0, dtype=np.float64), max(1, MAX_FLOAT64_NUMBERS // z.size)
     found = np.zeros((z.size, z.size))
@@ -66,11 +61,11 @@ def block_noise(problem: Problem, z: np.ndarray) -> Float[np.ndarray, "d d"]:
 def estimator_noise(
     problem: Problem, gradient: Any, laplace: Laplace, seed: int, count: int
 ) -> Float[np.ndarray, "d d"]:
-    """Covariance of an estimator given z, averaged over Laplace draws.
+    """Estimate the covariance of an estimator given z, averaged over Laplace draws.
 
-    Half the mean square of the differences of two independent batches at `count` draws. With many
-    parameters several draws share their two batches, whose rows are then multiplied by all of these at once
-    (d = 1000: 2 s for 22); the noise of a batch is another one at each of them, so that hardly less is learnt.
+    This is half the mean square of the differences of two independent batches at `count` draws. With many
+    parameters several draws share their two batches, whose rows are multiplied by all these draws at once
+    (d = 1000: 2 s instead of 22). The noise of a batch differs between draws, so sharing loses little precision.
     """
     rng = generator(seed, TUNING_STREAM, 0)
     shared = DRAWS_PER_PAIR if laplace.center.size >= MIN_SHARING_DIM else 1
@@ -88,9 +83,9 @@ def estimator_noise(
 def estimates(
     problem: Problem, gradient: Any, zs: Float[np.ndarray, "m r d"], entries: np.ndarray
 ) -> Float[np.ndarray, "m r d"]:
-    """An estimator's gradients at positions zs, r of them on each entry of the data order.
+    """Return an estimator's gradients at positions zs, r of them on each entry of the data order.
 
-    On the host in float64; in groups of one size, so that any m runs the same compiled function.
+    The result is float64 on the host. Groups have one size, so that any m uses the same compiled function.
     """
     m = len(zs)
     short = -m % ENTRIES_AT_ONCE
@@ -118,22 +113,22 @@ def _estimates(problem, gradient, zs, entries):
 # -- row noise -----------------------------------------------------------------------------
 
 
-ROW_NOISE_DRAWS = 4  # at which all rows are looked at, and those that stand out once more
-MAX_PROJECTED_DIM = 16  # numbers that a row's gradient is projected to, where it has more
-# rows whose gradients are kept, the largest and a sample of the rest
+ROW_NOISE_DRAWS = 4  # draws at which all rows are evaluated, and the largest rows once more
+MAX_PROJECTED_DIM = 16  # dimension of the projection of a row's gradient, if it has more
+# rows whose gradients are kept: the largest, and a sample of the rest
 MAX_LARGEST_ROWS, MAX_SAMPLED_ROWS = 1024, 2048
-MAX_GRADIENT_NUMBERS = 2**23  # in the gradients that are kept
-ROW_GRADIENT_NUMBERS = 2**20  # numbers in the gradients of rows that are taken together
+MAX_GRADIENT_NUMBERS = 2**23  # numbers in the gradients that are kept
+ROW_GRADIENT_NUMBERS = 2**20  # numbers in the gradients of rows that are evaluated together
 
 
 @dataclass(frozen=True)
 class RowNoise:
-    """N times one random row's gradient; the rows with the largest ones apart.
+    """N times one random row's gradient, with the rows of the largest gradients separate.
 
     Attributes:
-      numbers: of the rows with the largest gradients, the largest first.
-      size: N ||F^T g|| of each of these, and at last of the largest of all others.
-      gradients: N times theirs, at k draws each.
+      numbers: the rows with the largest gradients, the largest first.
+      size: N ||F^T g|| of each of these, and finally of the largest of all others.
+      gradients: N times their gradients, at k draws each.
       others: N times the gradients of a random sample of all others.
       num_data: N.
     """
@@ -147,10 +142,10 @@ class RowNoise:
     def without(
         self, sum_of: Callable[[Float[np.ndarray, "n d"]], Any]
     ) -> Iterator[tuple[int, float, Any]]:
-        """With the m largest rows left out: (m, size of the largest left, mean square of the gradient).
+        """Yield (m, largest size left, mean square of the gradient) without the m largest rows.
 
-        For m = 0, 1, 2, 4 ...; `sum_of` gradients [n, d] gives the sum of their squares in the form
-        that is wanted (of their outer products, say).
+        m takes the values 0, 1, 2, 4 ... `sum_of` maps gradients [n, d] to the sum of their squares in the
+        required form, for example of their outer products.
         """
         (M, each, d), N = self.gradients.shape, self.num_data
         left = (N - M) / (N * len(self.others)) * sum_of(self.others)
@@ -163,7 +158,7 @@ class RowNoise:
 
 
 class Survey(NamedTuple):
-    """Both kinds of noise; mean and variance over all rows of (N ||F^T g_i(c)||)^2 at the centre."""
+    """Both kinds of noise, and mean and variance over all rows of (N ||F^T g_i(c)||)^2."""
 
     plain: RowNoise
     centred: RowNoise
@@ -172,9 +167,9 @@ class Survey(NamedTuple):
 
 @stage("rows")
 def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
-    """Of plain gradients at the Gaussian's centre, and of control variates there at its draws.
+    """Measure the noise of plain gradients at the centre and of control variates at draws.
 
-    The noise of a batch of n rows is 1/n - 1/N of what it gives.
+    The noise of a batch of n rows is 1/n - 1/N of the result.
     """
     rng = generator(seed, TUNING_STREAM, 1)
     N, d, array = problem.num_data, laplace.center.size, problem.array
@@ -205,7 +200,7 @@ def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
 def _others(
     num_data: int, top: Int[np.ndarray, " M"], rng: np.random.Generator, most: int
 ) -> Int[np.ndarray, " n"]:
-    """Of the rows that are not among the largest all, where they are few, or a random sample."""
+    """Return all rows that are not among the largest, or a random sample if they are many."""
     left, room = num_data - len(top), max(1, min(MAX_SAMPLED_ROWS, most // 4))
     if left <= room:
         return np.tile(np.setdiff1d(np.arange(num_data), top), room // left)
@@ -228,7 +223,7 @@ def _kept(
 
 
 class _Seen(NamedTuple):
-    """All rows, by both kinds of size: the largest, largest first, and one more; moments of the plain squares."""
+    """The largest rows of all by both kinds of size, and one more; plain squares' moments."""
 
     numbers: list[Int[np.ndarray, " M+1"]]
     sizes: list[Float[np.ndarray, " M+1"]]
@@ -242,7 +237,7 @@ def _all_rows(
     directions: Float[Array, "d r"],
     most: int,
 ) -> _Seen:
-    """Look at every row."""
+    """Evaluate every row and keep the largest."""
     N = problem.num_data
     count = min(MAX_LARGEST_ROWS, N // 4, most // (4 * ROW_NOISE_DRAWS))
     width = len(zs) * max(center.size, problem.source.row_width)
@@ -268,9 +263,9 @@ def _all_rows(
 def _mean(
     problem: Problem, laplace: Any, zs: Float[np.ndarray, "m d"]
 ) -> Float[np.ndarray, "m d"] | float:
-    """Minus the mean over all rows of N times their differences at zs, of a Gaussian posterior."""
+    """Return minus the mean over all rows of N times their differences at zs, for a Gaussian."""
     if not isinstance(laplace, Laplace):
-        return 0.0  # in so many parameters it is next to nothing
+        return 0.0  # negligible in so many parameters
     prior = sums.prior_curvature(problem, problem.array(laplace.center))
     return (zs - laplace.center) @ (laplace.curvature - np.asarray(prior, np.float64))
 
@@ -283,7 +278,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 def _of_rows(
     problem: Problem, rows: Int[Array, " m"], zs: Float[Array, "m d"], center: Array
 ) -> tuple[Float[Array, "m d"], Float[Array, "m d"]]:
-    """The rows' gradients at the centre, and at positions zs less those."""
+    """Return the rows' gradients at the centre, and the differences of those at zs from these."""
 
     def one(item):
         row, z = item
@@ -296,7 +291,7 @@ def _of_rows(
 def _sizes(
     problem: Problem, given: tuple[Float[Array, "k d"], Array, Float[Array, "d r"]], rows: Any
 ) -> Float[Array, "m 2"]:
-    """Squares of the gradient at the centre, and mean squares of the differences from that, of some rows."""
+    """Return squared gradients at the centre, and mean squares of the differences from it."""
     zs, center, directions = given
     each = jax.tree.map(lambda leaf: leaf[:, None], rows)
     gradient = jax.vmap(jax.grad(problem.log_likelihood), (None, 0))
@@ -309,13 +304,13 @@ def _sizes(
 # -- levels --------------------------------------------------------------------------------
 
 
-MAX_SPECTRUM_DIM = 100  # parameters beyond which the largest eigenvalue is found alone
+MAX_SPECTRUM_DIM = 100  # parameters beyond which only the largest eigenvalue is computed
 
 
 class Level(NamedTuple):
     """The noise of N times a random row's gradient with the `always` largest rows in every batch.
 
-    variance: in the noisiest direction; size: of the largest row left, in sds (0: not asked);
+    variance: in the noisiest direction; size: of the largest row left, in sds (0: not computed);
     curved: its curvature in the Gaussian's coordinates.
     """
 
@@ -329,14 +324,14 @@ Levels = Callable[[], Iterator[Level]]
 
 
 def no_noise() -> Iterator[Level]:
-    """The levels of exact gradients."""
+    """Yield the single level of exact gradients."""
     yield Level()
 
 
 def dense_levels(
     rows: RowNoise, factor: Float[np.ndarray, "d d"], per_size: float
 ) -> Iterator[Level]:
-    """Of rows' noise in a dense metric; `per_size` takes sizes to steps of 1 in sds."""
+    """Yield the levels of the rows' noise in a dense metric; `per_size` converts sizes to sds."""
 
     def outer(g: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
         white = g @ factor
@@ -349,10 +344,10 @@ def dense_levels(
 def marginal_levels(
     problem: Problem, survey: Survey, laplace: LowRankLaplace, T: float
 ) -> tuple[Levels, Levels]:
-    """The variance of gamma over that of phi, in the noisiest reported parameter.
+    """Return the levels of both kinds: gamma's variance over phi's, in the noisiest parameter.
 
-    And the curvature of N times one row in the Gaussian's coordinates (root mean square over rows,
-    Frobenius norm): steps on n rows are unstable from about h = 2 n over it.
+    A level also holds the curvature of N times one row in the Gaussian's coordinates (root mean square over
+    rows, Frobenius norm). Steps on n rows are unstable from about h = 2 n over it.
     """
     of = laplace.marginals(problem)
     # D's variances are too large by up to the stiffest eigenvalue
@@ -373,11 +368,11 @@ def marginal_levels(
 
 
 def _largest(covariance: Float[np.ndarray, "d d"]) -> float:
-    """The largest eigenvalue; by Lanczos' method where all of them take long."""
+    """Return the largest eigenvalue, by Lanczos' method where a full spectrum is slow."""
     d = len(covariance)
     if d <= MAX_SPECTRUM_DIM or not covariance.any():
         return float(np.linalg.eigvalsh(covariance)[-1])
-    from scipy.sparse.linalg import eigsh  # a third of a second: not for small models
+    from scipy.sparse.linalg import eigsh  # imported here: the import takes a third of a second
 
     start = np.ones(d) / np.sqrt(d)
     found = eigsh(covariance, 1, which="LA", v0=start, return_eigenvectors=False)
@@ -387,13 +382,13 @@ def _largest(covariance: Float[np.ndarray, "d d"]) -> float:
 # -- always --------------------------------------------------------------------------------
 
 
-MAX_EXACT_ROWS = 1000  # rows beyond which exact gradients are no matter of course
+MAX_EXACT_ROWS = 1000  # rows beyond which exact gradients are reported
 MIN_REPORTED_INFO = 0.15  # share of the information on a parameter from which rows are reported
-MAX_ROW_JUMP_SDS = 3.0  # sds that a row of a meter's batch may move one gradient by
+MAX_ROW_JUMP_SDS = 3.0  # sds by which a row of a meter's batch may move one gradient
 
 
 def rows_of(survey: Survey, gradient: Any, always: int) -> Int[np.ndarray, " m"]:
-    """The numbers of the rows of the largest gradients, that an estimator has in every batch."""
+    """Return the rows of the largest gradients that an estimator has in every batch."""
     rows = survey.centred if is_centred(gradient) else survey.plain
     return rows.numbers[:always]
 
@@ -401,9 +396,10 @@ def rows_of(survey: Survey, gradient: Any, always: int) -> Int[np.ndarray, " m"]
 def standing_out(
     problem: Problem, gaussian: Any, batch_size: int, T: float, seed: int
 ) -> Int[np.ndarray, " m"]:
-    """The rows, by the user's numbers, that control variates on `batch_size` others have in every batch, to be the most exact for their price.
+    """Choose the rows, by the user's numbers, that control variates have in every batch.
 
-    None of the others moves a gradient by more than MAX_ROW_JUMP_SDS.
+    Each batch also has `batch_size` other rows. The choice minimises the cost for a given precision, and none
+    of the other rows moves a gradient by more than MAX_ROW_JUMP_SDS.
     """
     tempered = gaussian.tempered(T)
     survey = row_noise(problem, tempered, seed)
@@ -423,28 +419,28 @@ def standing_out(
 def rows_note(
     problem: Problem, laplace: Laplace, gradient: Any, always: Int[np.ndarray, " m"] | None
 ) -> tuple[str, ...]:
-    """How many rows are in every batch, and their share of what is known, where it is worth telling.
+    """Report how many rows are in every batch and their share of the information, if it is large.
 
-    That of parameter j is (S e_j)^T H (S e_j) / S_jj, with S the covariance and H the curvature of
-    these rows: 1 where nothing else tells of it.
+    The share for parameter j is (S e_j)^T H (S e_j) / S_jj, with S the covariance and H the curvature of
+    these rows. It is 1 where no other row is informative about the parameter.
     """
     N = problem.num_data
     if isinstance(gradient, Full) and N > MAX_EXACT_ROWS:
-        return (f"every step takes all {N:,} rows: batches that would cost less are too noisy.",)
+        return (f"every step uses all {N:,} rows because cheaper batches are too noisy.",)
     if always is None or not len(always):
         return ()
     share = _share(problem, laplace, always)
     if share.max() < MIN_REPORTED_INFO:
         return ()
-    told = np.flatnonzero(share > share.max() / 2)
+    informed = np.flatnonzero(share > share.max() / 2)
     names = list(problem.posterior.names or ())
     if len(names) != len(share):
         names = problem.layout.element_names()
-    of = repr(names[told[0]]) if len(told) == 1 else f"{len(told)} parameters"
+    of = repr(names[informed[0]]) if len(informed) == 1 else f"{len(informed)} parameters"
     one = len(always) == 1
     return (
-        f"{len(always):,} of {N:,} rows {'is' if one else 'are'} in every batch: "
-        f"{'it holds' if one else 'they hold'} {share[told].mean():.0%} of what is known of {of}.",
+        f"{len(always):,} of {N:,} rows {'is' if one else 'are'} used in every batch because "
+        f"{'it carries' if one else 'they carry'} {share[informed].mean():.0%} of the information on {of}.",
     )
 
 

@@ -1,7 +1,4 @@
-"""What the Gaussian at the mode does not show and was found elsewhere: by kind, with a sentence.
-
-How far from Gaussian a posterior is, in words.
-"""
+"""Facts about a posterior from the searches before sampling, and doubts about its Gaussian."""
 
 from __future__ import annotations
 
@@ -22,21 +19,21 @@ Kind = Literal["gradient", "random", "infinite", "tails", "unseen"]
 
 @dataclass(frozen=True)
 class Doubt:
-    """A reason not to go by the Gaussian, nor by a meter that is built on it.
+    """A reason to distrust the Gaussian and any meter that is based on it.
 
     Attributes:
-      kind: "gradient", that of another function than the log density; "random", a density that is no
-        function of the position alone; "infinite", a density of +inf somewhere; "tails", mass far
-        outside the Gaussian; "unseen", nobody looked.
-      sentence: what was found, without an end.
+      kind: "gradient", the gradient belongs to another function than the log density; "random", the density
+        is not a function of the position alone; "infinite", a density of +inf somewhere; "tails", mass far
+        outside the Gaussian; "unseen", no search was made.
+      sentence: the finding, without a full stop.
       share: of the second moment beyond 4 sds, for tails; along `toward` on the side of `at`.
-      at: free position z [d] where that mass, or that infinity, is.
-      toward: covector w [d]: w (z - center) are the sds of the Gaussian by which z is off, for tails along a ray.
-      ray: on which it was found, for tails along one parameter.
-      modes: intervals of t on that ray where known modes explain what is there.
-      start: free position z [d] on that ray, bent or not, from which chains may tell whether the mass is there;
-        none of one parameter, whose ray is the density itself.
-      edge: whitened distance from the centre beyond which that mass is, for tails on all sides; the sds along
+      at: free position z [d] of that mass, or of that infinity.
+      toward: covector w [d]: w (z - center) is the distance of z in sds of the Gaussian, for tails along a ray.
+      ray: the ray on which it was found, for tails along one parameter.
+      modes: intervals of t on that ray where known modes explain the mass.
+      start: free position z [d] on that ray, bent or not, from which chains can test whether the mass exists;
+        None for one parameter, whose ray is the density itself.
+      edge: whitened distance from the centre beyond which the mass lies, for tails on all sides; the sds along
         `toward`, for mass behind a valley.
     """
 
@@ -51,9 +48,9 @@ class Doubt:
     edge: float | None = None
 
     def valley(self, modes: Float[np.ndarray, "k d"]) -> float:
-        """By how much the log density falls on the way from the first of `modes` to that mass.
+        """Return the fall of the log density on the way from the first of `modes` to the mass.
 
-        Infinite where no way is known, or none of the other modes lies on it, at least half as far.
+        It is infinite where no path is known, or no other mode lies on it at least half as far out.
         """
         if self.ray is None or self.at is None or self.toward is None:
             return np.inf
@@ -67,7 +64,7 @@ class Doubt:
 
 NOT_SEARCHED = Doubt(
     "unseen",
-    "for want of time (max_seconds) other modes, and what lies far from this one, were not looked for to the end",
+    "the time limit (max_seconds) stopped the search for other modes and for mass far from this one",
 )
 
 
@@ -75,7 +72,9 @@ NOT_SEARCHED = Doubt(
 
 
 def far(nu: float) -> str:
-    """That a posterior of this nu is far from Gaussian. What is to be done is for the verdict to say, which knows what came of it.
+    """Return the phrase for a posterior that is far from Gaussian with this nu.
+
+    The verdict adds the advice, because it knows the result of the run.
 
     Example:
       >>> from sgld.approximation.known import far
@@ -90,14 +89,14 @@ def far(nu: float) -> str:
 # -- Known ---------------------------------------------------------------------------------
 
 
-# nu below which the Gaussian at the mode says all; at .05 a mild banana takes 2.5 times the steps
+# nu below which the Gaussian at the mode is sufficient; at .05 a mild banana takes 2.5 times the steps
 MAX_GAUSSIAN_NU = 0.1
 
 
 NOT_CONVERGED = "the search for the mode did not converge; start closer, or rescale."
 
 
-MIN_UNUSABLE_NU = 1.0  # nu from which nothing is promised
+MIN_UNUSABLE_NU = 1.0  # nu above which the Gaussian is not a guide
 
 
 MAX_PRINTED_MASSES = 6  # masses in a sentence
@@ -108,19 +107,19 @@ MAX_PRINTED_DOUBTS = 3  # doubts in the notes
 
 @dataclass(frozen=True)
 class Known:
-    """What was found out about a posterior.
+    """Facts about a posterior from the searches before sampling.
 
     Attributes:
       gaussian: with the curvature at the mode, dense or diagonal plus low rank, and its centre at
-        the mean, or at the mode where that is the better one; None where none was made. Not
+        the mean, or at the mode where that is better; None where none was computed. Not
         positive definite at a saddle.
       log_density: at the mode.
       nu: distance from a Gaussian, 0 for one (`gaussian.center`), at the Gaussian's centre; None
-        where there is no Gaussian.
+        without a Gaussian.
       nu_at_mode: the same at the mode.
-      modes: all modes that were found, the one of most mass first, which the Gaussian is at; None
-        where there is one.
-      doubts: what speaks against the Gaussian, and against meters that are built on it.
+      modes: all modes that were found, starting with the one of most mass, at which the Gaussian is;
+        None for a single mode.
+      doubts: reasons against the Gaussian and against meters that are based on it.
       notes: sentences for the user.
     """
 
@@ -139,28 +138,28 @@ class Known:
 
     @property
     def other_modes(self) -> int:
-        """How many."""
+        """The number of modes besides the first."""
         return 0 if self.modes is None else len(self.modes) - 1
 
     def telling(self, *notes: str) -> Known:
-        """With `notes`, and what is to be said of other modes and of nu."""
-        told = [f"{doubt.sentence}." for doubt in self.doubts[:MAX_PRINTED_DOUBTS]]
+        """Return a copy with `notes` and the sentences about doubts, other modes and nu."""
+        printed = [f"{doubt.sentence}." for doubt in self.doubts[:MAX_PRINTED_DOUBTS]]
         left = self.doubts[MAX_PRINTED_DOUBTS:]
         if left:
-            told.append(
-                f"{len(left)} more place{'s' if len(left) > 1 else ''} of this kind {'were' if len(left) > 1 else 'was'} found."
+            printed.append(
+                f"{len(left)} more finding{'s' if len(left) > 1 else ''} of this kind {'were' if len(left) > 1 else 'was'} made."
             )
-        notes = (*notes, *told, *_modes_note(self.modes), *_nonlinear_note(self.nu))
+        notes = (*notes, *printed, *_modes_note(self.modes), *_nonlinear_note(self.nu))
         return replace(self, notes=notes)
 
     @property
     def elsewhere(self) -> bool:
-        """Whether there is mass, or may be, that the Gaussian does not show."""
+        """Whether mass exists, or may exist, that the Gaussian does not represent."""
         return self.modes is not None or any(doubt.kind != "unseen" for doubt in self.doubts)
 
     @property
     def hopeless(self) -> bool:
-        """Whether nothing can be promised from the Gaussian: nu is unknown, or too large."""
+        """Whether the Gaussian is useless as a guide: nu is unknown, or too large."""
         return self.nu is None or not self.nu <= MIN_UNUSABLE_NU
 
 
@@ -178,4 +177,4 @@ def _modes_note(modes: KnownModes | None) -> tuple[str, ...]:
 def _nonlinear_note(nu: float | None) -> tuple[str, ...]:
     if nu is None or nu <= MIN_UNUSABLE_NU:
         return ()
-    return (f"the posterior is {far(nu)}: the Gaussian at its centre is no guide to it.",)
+    return (f"the posterior is {far(nu)}: the Gaussian at its centre does not describe it.",)

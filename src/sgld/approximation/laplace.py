@@ -1,4 +1,4 @@
-"""A Gaussian with the curvature J at the posterior's mode: covariance J^{-1}, and a factor of it."""
+"""A Gaussian with the curvature J at the posterior's mode, its covariance J^{-1} and a factor."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from ..model.problem import Problem
 
 
 class Marginals(NamedTuple):
-    """Functions z -> phi and gradient of the log posterior -> gamma of `diagnose.stein`, [..., d] to
-    [..., m], and the variance of phi under the Gaussian."""
+    """The functions phi and gamma of `diagnose.stein` and the variance of phi.
+
+    phi maps z, and gamma the gradient of the log posterior, from [..., d] to [..., m]; the variance is
+    that under the Gaussian.
+    """
 
     phi: Callable[[np.ndarray], np.ndarray]
     gamma: Callable[[np.ndarray], np.ndarray]
@@ -26,10 +29,11 @@ class Marginals(NamedTuple):
 
 @dataclass(frozen=True)
 class Laplace:
-    """N(center, J^{-1}) in free coordinates, in float64 on the host.
+    """The Gaussian N(center, J^{-1}) in free coordinates, in float64 on the host.
 
-    The centre is the mode, or the mean (`gaussian.center`); J is the curvature at the mode. `factor` F satisfies F F^T = J^{-1}; `smallest` is J's smallest eigenvalue relative
-    to its diagonal, negative or zero where the mode is not one, and `flattest` its direction.
+    The centre is the mode, or the mean (`gaussian.center`); J is the curvature at the mode. `factor` F
+    satisfies F F^T = J^{-1}. `smallest` is J's smallest eigenvalue relative to its diagonal, negative or zero
+    where the centre is not a mode, and `flattest` its direction.
     """
 
     center: Float[np.ndarray, " d"]
@@ -45,7 +49,7 @@ class Laplace:
 
     @property
     def covariance(self) -> Float[np.ndarray, "d d"]:
-        """J^{-1}."""
+        """The covariance J^{-1}."""
         assert self.factor is not None
         return self.factor @ self.factor.T
 
@@ -57,49 +61,49 @@ class Laplace:
 
     @property
     def half_log_det(self) -> float:
-        """log det J^{-1} / 2, the log of the volume that the Gaussian fills; NaN at a saddle."""
+        """The log volume of the Gaussian, log det J^{-1} / 2; NaN at a saddle."""
         if self.factor is None:
             return float("nan")
         return float(np.linalg.slogdet(self.factor)[1])
 
     def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count d"]:
-        """`count` draws."""
+        """Return `count` draws."""
         return self.center + self.spread(rng.standard_normal((count, self.center.size)))
 
     def tempered(self, temperature: float) -> Laplace:
-        """The Gaussian of the law at `temperature`: covariance T J^{-1}."""
+        """Return the Gaussian at `temperature`, with covariance T J^{-1}."""
         assert self.factor is not None
         return replace(self, factor=self.factor * np.sqrt(temperature))
 
     def scaled(self, share: float) -> Laplace:
-        """With `share` times the covariance, as of another number of rows."""
+        """Return the Gaussian with `share` times the covariance, as for another number of rows."""
         assert self.factor is not None
         return replace(self, curvature=self.curvature / share, factor=self.factor * np.sqrt(share))
 
     def moved(self, step: Float[np.ndarray, " d"]) -> Self:
-        """The same with its centre moved by `step`."""
+        """Return the Gaussian with its centre moved by `step`."""
         return replace(self, center=self.center + step)
 
     def solve(self, problem: Problem, g: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-        """J^{-1} g."""
+        """Return J^{-1} g."""
         return self.spread(self.pull(g))
 
     def spread(self, xi: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
-        """F xi: draws' distances from the centre, of standard normal xi."""
+        """Return F xi: the draws' distances from the centre, for standard normal xi."""
         assert self.factor is not None
         return xi @ self.factor.T
 
     def pull(self, g: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
-        """F^T g."""
+        """Return F^T g."""
         assert self.factor is not None
         return g @ self.factor
 
     def linear(self, problem: Problem, z: Float[np.ndarray, "n d"]) -> np.ndarray:
-        """F^T J (z - center), the whitened gradients of a Gaussian with this curvature."""
+        """Return F^T J (z - center), the whitened gradients of a Gaussian with this curvature."""
         return self.pull((z - self.center) @ self.curvature)
 
     def marginals(self, problem: Problem) -> Marginals:
-        """The reported parameters, in the linear approximation at the centre."""
+        """Return the marginals of the reported parameters, linearised at the centre."""
         assert self.factor is not None
         out = problem.target.jacobian(self.center) @ self.factor
         return Marginals(
@@ -109,19 +113,19 @@ class Laplace:
         )
 
     def whiten(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
-        """F^{-1} (z - center)."""
+        """Return F^{-1} (z - center)."""
         return (z - self.center) @ self._inverse.T
 
     @cached_property
     def _inverse(self) -> Float[np.ndarray, "d d"]:
-        """F^{-1}: of hundreds of parameters whitening a single position by a solution each costs as much."""
+        """The inverse F^{-1}, cached: whitening one position by a solve costs as much."""
         assert self.factor is not None
         return np.linalg.inv(self.factor)
 
 
 @stage("curvature")
 def laplace_at(problem: Problem, mode: Float[np.ndarray, " d"]) -> Laplace:
-    """Curvature and its inverse's factor at `mode`."""
+    """Compute the curvature and its inverse's factor at `mode`."""
     z = problem.array(mode)
     J = np.asarray(sums.curvature(problem, z), np.float64)
     J = (J + J.T) / 2

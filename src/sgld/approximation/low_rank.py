@@ -1,29 +1,28 @@
 """The Gaussian at the mode where there are too many parameters for a dense curvature.
 
-With S^2 = 1 / (squared gradients + the prior's curvature), the Ritz pairs (lambda, V) of S J S that
-Lanczos' iteration gives, and s the smallest curvature of all other directions,
+With S^2 = 1 / (squared gradients + the prior's curvature), the Ritz pairs (lambda, V) of S J S from
+Lanczos' iteration, and s the smallest curvature of all other directions,
 
     J^{-1} ~ S [ (I - V V^T) / s + V diag(1 / lambda) V^T ] S = D,   D^{1/2} = s^{-1/2} S (I + V diag(c) V^T),
 
-c = (s / lambda)^{1/2} - 1. How well that describes J is measured: the eigenvalues of D^{1/2} J D^{1/2}
-lie between 1 and 1 + `departure`, 0 where low rank plus diagonal is all there is. With D in the place
-of J^{-1} the bias meter keeps its mean under the posterior, and exaggerates the bias of a run
-(a variance rho times the true one reads as at most rho / (1 - (rho - 1) departure) on a Gaussian);
-with s the mean it would hide some. J is used through Hessian-vector products over all rows alone.
+c = (s / lambda)^{1/2} - 1. The quality of this approximation of J is measured: the eigenvalues of
+D^{1/2} J D^{1/2} lie between 1 and 1 + `departure`, which is 0 where J is exactly low rank plus diagonal.
+With D in place of J^{-1} the bias meter keeps its mean under the posterior, and exaggerates the bias of a
+run. On a Gaussian it shows a variance rho times the true one as at most rho / (1 - (rho - 1) departure).
+With the mean for s it would hide some bias. J is used only through Hessian-vector products over all rows.
 
-Curvature where there is no Gaussian to be had: along the axes, and in the stiffest direction.
+Where no Gaussian exists, the module measures curvature along the axes and in the stiffest direction.
 
-How far a posterior is from its Gaussian, and the Gaussian's centre: from the mode to the mean.
-
-With draws theta = m + F z of the Gaussian N(m, T J^{-1}), F F^T = T J^{-1}, and g the whitened
-gradient F^T grad U(theta) / T of U = -log posterior,
+It also measures the distance of a posterior from its Gaussian, and moves the Gaussian's centre from the
+mode to the mean. With draws theta = m + F z of the Gaussian N(m, T J^{-1}), F F^T = T J^{-1}, and g the
+whitened gradient F^T grad U(theta) / T of U = -log posterior,
 
     nu = max_i average((g_i - z_i)^2),     m <- m - J^{-1} average(grad U).
 
-nu is 0 on a Gaussian posterior. At the mode nearly all of it is the distance to the mean, which
-grows with the number of parameters, and the gradients that nu is measured with tell that distance:
-the step above is one natural-gradient step of a Gaussian variational fit (Khan & Rue 2023), with
-the curvature kept. Draws come in antithetic pairs, so that on a Gaussian nothing moves.
+nu is 0 on a Gaussian posterior. At the mode most of nu is the distance to the mean, which grows with the
+number of parameters. The gradients that measure nu also give that distance: the step above is one
+natural-gradient step of a Gaussian variational fit (Khan & Rue 2023) with a fixed curvature. Draws come in
+antithetic pairs, so that the centre does not move on a Gaussian.
 """
 
 from __future__ import annotations
@@ -46,22 +45,22 @@ from ..samplers.preconditioners.fixed import LowRank
 from .laplace import Laplace, Marginals
 
 MAX_LOW_RANK_DIM = 20_000  # parameters
-# rows times parameters beyond which a pass over the data is too long to make hundreds
+# rows times parameters beyond which hundreds of passes over the data take too long
 MAX_PASS = 2**30
-# Lanczos steps at most, and rows x parameters x steps
+# largest number of Lanczos steps, and of rows x parameters x steps
 MAX_LANCZOS_STEPS, MAX_LANCZOS_WORK = 1024, 2**36
-SIGN_CHECK_STEPS = 32  # steps between looks at the sign of the curvature
+SIGN_CHECK_STEPS = 32  # steps between checks of the sign of the curvature
 TRACE_PROBES = 32
 MAX_EDGE_ERROR = 0.03  # relative error of the smallest eigenvalue of D^{1/2} J D^{1/2}
-MAX_LBFGS_STEPS = 400  # steps of L-BFGS at most
-LOW_RANK_SEARCH_SDS = (3.0, 12.0)  # sds of the starts from which other modes are looked for
-MAX_SOLVE_RESIDUAL, MAX_SOLVE_STEPS = 0.01, 50  # relative residual of J x = g, and steps at most
-MAX_JACOBIAN = 2**26  # of a Jacobian of the reported parameters
+MAX_LBFGS_STEPS = 400  # largest number of L-BFGS steps
+LOW_RANK_SEARCH_SDS = (3.0, 12.0)  # distance in sds of the starts of the search for other modes
+MAX_SOLVE_RESIDUAL, MAX_SOLVE_STEPS = 0.01, 50  # relative residual of J x = g, and largest steps
+MAX_JACOBIAN = 2**26  # numbers in a Jacobian of the reported parameters
 
 
 @dataclass(frozen=True)
 class LowRankLaplace:
-    """N(center, T D), in free coordinates; the same methods as the dense `Laplace`."""
+    """The Gaussian N(center, T D) in free coordinates, with the methods of the dense `Laplace`."""
 
     center: Float[np.ndarray, " d"]
     scale: Float[np.ndarray, " d"]
@@ -83,12 +82,12 @@ class LowRankLaplace:
         return self.scale**2 * (1 + self.Q**2 @ (2 * self.c + self.c**2))
 
     def moved(self, step: Float[np.ndarray, " d"]) -> Self:
-        """The same with its centre moved by `step`."""
+        """Return the Gaussian with its centre moved by `step`."""
         return replace(self, center=self.center + step)
 
     def solve(self, problem: Problem, g: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-        """J^{-1} g, by conjugate gradients with D as their preconditioner."""
-        from scipy.sparse.linalg import LinearOperator, cg  # a third of a second: not for all
+        """Solve for J^{-1} g by conjugate gradients with D as the preconditioner."""
+        from scipy.sparse.linalg import LinearOperator, cg  # a slow import, a third of a second
 
         shape, center = (g.size, g.size), problem.array(self.center)
         J, D = (
@@ -98,41 +97,41 @@ class LowRankLaplace:
         return cg(J, g, rtol=MAX_SOLVE_RESIDUAL, maxiter=MAX_SOLVE_STEPS, M=D)[0]
 
     def spread(self, xi: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
-        """D^{1/2} xi: draws' distances from the centre."""
+        """Return D^{1/2} xi: the draws' distances from the centre."""
         return self.scale * (xi + (xi @ self.Q * self.c) @ self.Q.T)
 
     def pull(self, g: Real[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
-        """(D^{1/2})^T g."""
+        """Return (D^{1/2})^T g."""
         scaled = self.scale * g
         return scaled + (scaled @ self.Q * self.c) @ self.Q.T
 
     def whiten(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
-        """D^{-1/2} (z - center)."""
+        """Return D^{-1/2} (z - center)."""
         scaled = (z - self.center) / self.scale
         return scaled - (scaled @ self.Q * (self.c / (1 + self.c))) @ self.Q.T
 
     def linear(self, problem: Problem, z: Float[np.ndarray, "n d"]) -> np.ndarray:
-        """D^{1/2} J (z - center), the whitened gradients of a Gaussian with this curvature."""
+        """Return D^{1/2} J (z - center), the whitened gradients of such a Gaussian."""
         center = problem.array(self.center)
         return self.pull(np.stack([_times(problem, center, v) for v in z - self.center]))
 
     @property
     def half_log_det(self) -> float:
-        """log det D / 2, the log of the volume that the Gaussian fills; NaN at a saddle."""
+        """The log volume of the Gaussian, log det D / 2; NaN at a saddle."""
         if not self.positive_definite:
             return float("nan")
         return float(np.sum(np.log(self.scale)) + np.sum(np.log1p(self.c)))
 
     def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count d"]:
-        """`count` draws."""
+        """Return `count` draws."""
         return self.center + self.spread(rng.standard_normal((count, self.center.size)))
 
     def tempered(self, temperature: float) -> LowRankLaplace:
-        """The Gaussian of the law at `temperature`."""
+        """Return the Gaussian at `temperature`."""
         return replace(self, scale=self.scale * np.sqrt(temperature))
 
     def marginals(self, problem: Problem) -> Marginals:
-        """The reported parameters, in the linear approximation at the centre."""
+        """Return the marginals of the reported parameters, linearised at the centre."""
         plain = problem.posterior.transform is None and problem.posterior.output is None
         if plain:
             return Marginals(
@@ -149,7 +148,7 @@ class LowRankLaplace:
 def affordable(
     problem: Problem,
 ) -> bool:
-    """Whether hundreds of passes over the data are a fair price for curvature."""
+    """Return whether curvature is worth hundreds of passes over the data."""
     d = problem.dimension
     rows = max(1, problem.num_data)
     plain = problem.posterior.transform is None and problem.posterior.output is None
@@ -160,7 +159,7 @@ def affordable(
 def lowrank_mode(
     problem: Problem, start: Float[np.ndarray, " d"]
 ) -> tuple[Float[np.ndarray, " d"], float, bool]:
-    """(z, log density, converged): L-BFGS on all rows, until the density no longer rises."""
+    """Return (z, log density, converged) of L-BFGS on all rows, until the density stops rising."""
     from scipy.optimize import minimize
 
     def loss(z: np.ndarray) -> tuple[float, np.ndarray]:
@@ -171,7 +170,7 @@ def lowrank_mode(
         loss, start, jac=True, method="L-BFGS-B",
         options={"maxiter": MAX_LBFGS_STEPS, "maxcor": 20, "ftol": 1e-9, "gtol": 0.0},
     )  # fmt: skip
-    # in float32 the last line search fails where no step raises the density any more
+    # in float32 the last line search fails where no step raises the density
     return found.x, -float(found.fun), bool(np.isfinite(found.fun) and found.nit < MAX_LBFGS_STEPS)
 
 
@@ -181,12 +180,12 @@ def lowrank_modes(
     laplace: LowRankLaplace,
     rng: np.random.Generator,
 ) -> list[tuple[Float[np.ndarray, " d"], float]]:
-    """Modes other than `laplace.center` that wide starts lead to: (z, log density)."""
+    """Return (z, log density) of modes other than `laplace.center`, found from wide starts."""
     found: list[tuple[np.ndarray, float]] = []
     for scale in LOW_RANK_SEARCH_SDS:
         start = laplace.center + laplace.spread(scale * rng.standard_normal(laplace.center.size))
         z, value, converged = lowrank_mode(problem, start)
-        # L-BFGS ends within a fraction of an sd in each direction
+        # L-BFGS stops within a fraction of an sd in each direction
         known = [laplace.center, *(m for m, _ in found)]
         apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
         if converged and apart > 3 + 0.3 * np.sqrt(z.size):
@@ -201,7 +200,10 @@ def lowrank_laplace(
     squared_gradients: Float[np.ndarray, " d"],
     rng: np.random.Generator,
 ) -> LowRankLaplace:
-    """Low rank plus diagonal curvature at `mode`; not positive definite where Lanczos finds that."""
+    """Compute a low rank plus diagonal curvature at `mode`.
+
+    It is marked as not positive definite where Lanczos' iteration finds a negative eigenvalue.
+    """
     d = mode.size
     scale = 1 / np.sqrt(np.maximum(np.asarray(squared_gradients, np.float64), 1e-30))
     times = partial(_scaled_times, problem, problem.array(mode), scale)
@@ -236,22 +238,22 @@ def lowrank_laplace(
         return found.pull(_times(problem, z, found.spread(v)))
 
     edges, *_ = _lanczos(whitened, d, steps, rng, within=MAX_EDGE_ERROR)
-    # an iteration that ended by itself before its first look is exact
+    # an iteration that ended before its first check is exact
     missed = (
         0.0 if len(edges) < SIGN_CHECK_STEPS else _missed(d, len(edges)) * (edges[-1] - edges[0])
     )
     low = min(1.0, max(edges[0] - missed, edges[0] / 4))
-    # all of D is widened: were V's share left as it is, its coupling to the rest would fall below 1
+    # all of D is widened: with V's part unchanged, its coupling to the rest would fall below 1
     return replace(found, scale=found.scale / np.sqrt(low), departure=float(edges[-1] / low - 1))
 
 
 def _lanczos(
     times, d: int, steps: int, rng, within: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Ritz values, ascending, their vectors [d, r], and whether J seems positive definite.
+    """Return Ritz values, ascending, their vectors [d, r], and whether J seems positive definite.
 
-    Those that have not converged serve as well: with all of them J is right on the whole subspace.
-    With `within`, the iteration ends where the smallest is known to that share of itself.
+    Pairs that have not converged are included: with all of them J is exact on the whole subspace. The
+    iteration ends where the relative error of the smallest value is below `within`.
     """
     Q, alpha, beta = np.zeros((steps, d)), [], []
     q = rng.standard_normal(d)
@@ -262,7 +264,7 @@ def _lanczos(
         if not np.isfinite(w).all():
             return np.array([-np.inf]), q[:, None], False
         alpha.append(float(q @ w))
-        for _ in range(2):  # once is not enough in finite precision
+        for _ in range(2):  # one pass is not enough in finite precision
             w = w - Q[: k + 1].T @ (Q[: k + 1] @ w)
         beta.append(float(np.linalg.norm(w)))
         last = k + 1 == steps or beta[-1] < 1e-5 * max(map(abs, alpha))
@@ -281,15 +283,15 @@ def _lanczos(
 
 
 def _missed(d: int, k: int) -> float:
-    """What k >= 4 steps from a random start miss of an extreme eigenvalue on average, at most.
+    """Return a bound on an extreme eigenvalue's mean error after k >= 4 steps, random start.
 
-    As a share of the spectrum's width (Kuczynski & Wozniakowski 1992, Theorem 3.2).
+    It is a share of the spectrum's width (Kuczynski & Wozniakowski 1992, Theorem 3.2).
     """
     return 0.103 * (np.log(d * (k - 1.0) ** 4) / (k - 1)) ** 2
 
 
 def _ritz(alpha: list[float], beta: list[float], at: int) -> tuple[float, np.ndarray]:
-    """The `at`-th Ritz value and its vector in the Krylov basis; all of them take far longer."""
+    """Return the `at`-th Ritz value and its vector in the Krylov basis, without the others."""
     from scipy.linalg import eigh_tridiagonal
 
     value, vector = eigh_tridiagonal(alpha, beta[:-1], select="i", select_range=(at, at))
@@ -301,7 +303,7 @@ def _scaled_times(problem, z: Array, scale: np.ndarray, v: np.ndarray) -> np.nda
 
 
 def _times(problem, z: Array, v: np.ndarray) -> np.ndarray:
-    """J v, J the curvature of -log posterior at z."""
+    """Return J v, where J is the curvature of -log posterior at z."""
     return np.asarray(_hvp(problem, z, problem.array(v)), np.float64)
 
 
@@ -314,15 +316,15 @@ def _hvp(problem: Problem, z: Array, v: Array) -> Any:
 # -- diagonal ------------------------------------------------------------------------------
 
 
-STIFFNESS_STEPS = 30  # of the power method
+STIFFNESS_STEPS = 30  # steps of the power method
 MAX_STIFFNESS_ROWS = 4096
 
 
 @jax.jit
 def squared_gradients(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
-    """Diagonal of the empirical Fisher information plus the prior's curvature along each axis."""
+    """Return the diagonal of the empirical Fisher information plus the prior's curvature."""
     prior = -jax.jvp(jax.grad(problem.log_prior), (z,), (jnp.ones_like(z),))[1]
-    # a kink at z has no curvature to go by
+    # a kink at z has no usable curvature
     prior = jnp.where(jnp.isfinite(prior), jnp.maximum(prior, 1e-6), 1.0)
     if not problem.has_rows:
         return jnp.maximum(prior, 1e-2 * jnp.max(prior))
@@ -335,7 +337,7 @@ def squared_gradients(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "
 
 @jax.jit
 def stiffness(problem: Problem, D: Any, z: Float[Array, " d"]) -> Float[Array, ""]:
-    """lambda_max of D^{1/2}^T J D^{1/2} by power iteration on a few thousand rows."""
+    """Compute lambda_max of D^{1/2}^T J D^{1/2} by power iteration on a few thousand rows."""
     gradient = jax.grad(problem.log_prior)
     if problem.has_rows:
         count = min(problem.num_data, MAX_STIFFNESS_ROWS)
@@ -350,7 +352,10 @@ def stiffness(problem: Problem, D: Any, z: Float[Array, " d"]) -> Float[Array, "
 def largest_eigenvalue(
     times: Callable[[Array], Array], like: Float[Array, " d"]
 ) -> Float[Array, ""]:
-    """|lambda|_max of the symmetric matrix v -> times(v), by the power method; traceable."""
+    """Compute |lambda|_max of the symmetric matrix v -> times(v) by the power method.
+
+    The function is traceable.
+    """
 
     def iterate(v, _):
         v = times(v)
@@ -364,16 +369,16 @@ def largest_eigenvalue(
 # -- center --------------------------------------------------------------------------------
 
 
-MAX_NU_DRAWS, MAX_NU_ROWS = 128, 10**5  # with more rows, a quarter of the draws says enough
+MAX_NU_DRAWS, MAX_NU_ROWS = 128, 10**5  # draws; with more rows than this, a quarter of them
 MAX_MOVED_CENTRE_NU = 0.5  # largest nu at a new centre: where a gradient vanishes, nu tends to 1
-MAX_UNMEASURED_SDS = 0.1  # sds (Euclidean) within which what a step does to nu need not be measured
-TRIED_STEP_SHARES = (1.0, 0.5, 0.25)  # of the step that are tried
+MAX_UNMEASURED_SDS = 0.1  # sds (Euclidean) of a step up to which it is taken without a test of nu
+TRIED_STEP_SHARES = (1.0, 0.5, 0.25)  # shares of the step that are tried
 
 Gaussian = TypeVar("Gaussian", bound=Laplace | LowRankLaplace)
 
 
 class Departure(NamedTuple):
-    """nu at a centre; what is left of it when the centre moves by `slope`; the draws' mean gradient of U."""
+    """nu at a centre, the nu that a move by `slope` leaves, and the draws' mean gradient of U."""
 
     nu: float
     around: float
@@ -384,7 +389,10 @@ class Departure(NamedTuple):
 def departure(
     problem: Problem, gaussian: Any, rng: np.random.Generator, temperature: float = 1.0
 ) -> Departure:
-    """How far the posterior is from `gaussian` at its centre; nu is inf where a gradient is not finite."""
+    """Measure the distance of the posterior from `gaussian` at its centre.
+
+    nu is inf where a gradient is not finite.
+    """
     gaussian = gaussian.tempered(temperature)
     count = MAX_NU_DRAWS if problem.num_data <= MAX_NU_ROWS else MAX_NU_DRAWS // 4
     xi = rng.standard_normal((count // 2, gaussian.center.size))
@@ -402,10 +410,10 @@ def departure(
 def at_the_mean(
     problem: Problem, gaussian: Gaussian, rng: np.random.Generator, temperature: float
 ) -> tuple[Gaussian, float, float]:
-    """The Gaussian with its centre at the mean, nu there, and nu at the mode.
+    """Return the Gaussian with its centre at the mean, nu there, and nu at the mode.
 
-    The step can hurt, so it, half or a quarter of it is taken only where nu comes out smaller, at
-    most `MAX_MOVED_CENTRE_NU`, and the density no lower than a draw's might be; else the centre stays.
+    The step can be harmful. It, or a half or quarter of it, is taken only where nu decreases to at most
+    `MAX_MOVED_CENTRE_NU` and the density is no lower than that of a draw; otherwise the centre stays.
     """
     here = departure(problem, gaussian, rng, temperature)
     if not np.isfinite(here.nu):

@@ -231,7 +231,7 @@ def test_notes_count_the_users_rows_and_not_what_fills_them_up(rng):
     )  # the last holds most of what is known
     y = rng.normal(size=300)
     told = SGLDRegressor(random_state=0).fit(cells, y).draws_.info["plan"]["notes"]
-    assert any("1 of 300 rows is in every batch" in note for note in told), told
+    assert any("1 of 300 rows is used in every batch" in note for note in told), told
     rows = distinct(cells, y, np.ones(300))
     assert rows.said("4 of 512 rows are in every batch") == "4 of 300 rows are in every batch"
     rows = joined(rows, cells, y, np.ones(300))

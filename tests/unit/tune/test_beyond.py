@@ -308,7 +308,7 @@ def test_a_doubt_is_told_in_the_notes():
     problem, _ = of(halo, d=6)
     notes = find_out(problem, 0, 1.0, by_hand=True).notes
     assert sum("far from the mode" in note for note in notes) == 3
-    assert "9 more places of this kind were found." in notes
+    assert "9 more findings of this kind were made." in notes
 
 
 def test_only_the_side_of_the_doubt_settles_it():

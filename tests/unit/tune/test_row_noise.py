@@ -209,7 +209,7 @@ def test_a_level_with_one_row_has_it_in_every_batch():
     np.testing.assert_allclose((draws.mean() - mean) / sd, 0, atol=0.1)
     assert draws.info["num_steps"] < 5000
 
-    note = "1 of 20,000 rows is in every batch: it holds 20% of what is known of 'x[1]'."
+    note = "1 of 20,000 rows is used in every batch because it carries 20% of the information on 'x[1]'."
     assert note in draws.plan.notes
     again = sgld.sample(
         POSTERIOR, data, jnp.zeros(2), progress=False, **{**draws.plan.arguments(), "seed": 5}

@@ -138,7 +138,7 @@ def test_by_default_64_chains_take_all_rows_and_every_step_is_a_draw():
     assert (setup.num_chains, setup.num_draws, setup.thin) == (64, 62, 1)
     assert 0.7 < draws.info["plan"]["step_size"] < 0.801
     assert draws.plan.notes == (
-        "every step takes all 3,000 rows: batches that would cost less are too noisy.",
+        "every step uses all 3,000 rows because cheaper batches are too noisy.",
     )
     assert draws.verdict.word == "trusted"
     _, J = newton(np.zeros(D))
