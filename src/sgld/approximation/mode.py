@@ -1,7 +1,4 @@
-"""The posterior mode by Newton's method, and other modes from wide starts.
-
-The posterior mode: Newton's method for small d, optax otherwise.
-"""
+"""The posterior mode by Newton's method or an optax optimiser; other modes from wide starts."""
 
 from __future__ import annotations
 
@@ -35,27 +32,27 @@ from .modes import MIN_SEPARATION_SDS, exchanges
 from .modes import apart as sds_between
 
 MAX_NEWTON_STEPS = 50
-# then, where it has come to a density as draws near the mode have: with a robust law of 16 coefficients the second mode,
-# 37 sds away and as dense as the first, was all but reached after 50
+# further steps where the density is similar to that of draws near the mode: in a robust regression with 16
+# coefficients, 50 steps nearly reached a second mode that lies 37 sds away and is as dense as the first
 MAX_LAST_STEPS = 200
-# sds of the starts: of two modes alike g sds apart in d parameters a start leads to the other where it is more than
-# g / 2 out in its direction, a d^(-1/2)-th of its distance or so
+# distances of the starts, in sds: with two similar modes g sds apart in d parameters, a start leads to the other mode
+# if it lies more than g / 2 in that direction, which is about d^(-1/2) of its distance
 MODE_SEARCH_SDS = (3.0, 6.0, 12.0, 25.0, 50.0, 400.0, 3000.0)
-MAX_CLIMB_STEPS = 200  # steps of L-BFGS before Newton's, of more than MAX_SCALES_DIM parameters
-SAME_MODE_SDS = 0.3  # sds within which a search has come back to a mode that is known
+MAX_CLIMB_STEPS = 200  # steps of L-BFGS before Newton's, with more than MAX_SCALES_DIM parameters
+SAME_MODE_SDS = 0.3  # sds within which a search has returned to a known mode
 MAX_SCALES_DIM = 100  # parameters up to which all of these scales are searched
-MAX_DECREMENT = 1e-6  # a Newton decrement
-MAX_CHORD_STEPS = 20  # steps with one curvature
-MAX_INDEFINITE_STEPS = 25  # steps; a path in time of 103 states found its mode after 18
+MAX_DECREMENT = 1e-6  # largest Newton decrement at a mode
+MAX_CHORD_STEPS = 20  # largest number of steps with one curvature
+MAX_INDEFINITE_STEPS = 25  # a state-space model with 103 states needed 18 such steps
 NO_ROWS = np.zeros(0, np.int64)
 MAX_NEWTON_DIM = 2000  # parameters up to which a dense curvature is formed
-# and beyond so many, where nobody asked for it, in so many predicted seconds: 2,000 of 20,000 rows take 4 to
-# 6 by the family; the whole run took 97 s of the clock so, and 178 by low rank
+# above the first limit, a dense curvature is the default only within the predicted seconds: 2,000 parameters and
+# 20,000 rows take 4 to 6 s, depending on the family; a whole run took 97 s, and 178 s with low rank
 USUAL_NEWTON_DIM, MAX_NEWTON_SECONDS = 1000, 20.0
 
 
 def dense_pays(problem: Problem) -> bool:
-    """Whether a dense curvature is formed without being asked for."""
+    """Return whether a dense curvature is computed by default."""
     d = problem.dimension
     return d <= USUAL_NEWTON_DIM or (
         d <= MAX_NEWTON_DIM and d * gradient_price(problem).each <= MAX_NEWTON_SECONDS
@@ -63,21 +60,23 @@ def dense_pays(problem: Problem) -> bool:
 
 
 @stage("mode")
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # far starts, and steps refused
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # far starts, rejected steps
 def newton_mode(
     problem: Problem,
     start: Any,
     max_steps: int = 100,
     arrived: Callable[[Float[np.ndarray, " d"]], bool] = lambda z: False,
 ) -> tuple[Float[np.ndarray, " d"], float, int, bool]:
-    """Damped Newton ascent: (z, log density, steps, converged).
+    """Return (z, log density, steps, converged) of a damped Newton ascent.
 
-    Converged when the Newton decrement g^T J^{-1} g is below 1e-6: the mode is then
-    within .001 posterior sd; or where a step has `arrived` at a place that the caller knows. Where the curvature J is not positive definite, or a step
-    does not raise the density, J + mu diag|J| is used with growing mu. With rows and many parameters, as
-    in a network, a curvature that is indefinite MAX_INDEFINITE_STEPS steps on end is a saddle's, and the search stops;
-    one that is definite serves for further steps as long as they are good ones: it costs d gradients. `steps`
-    are those with a curvature of their own; the last decrement may be by one of a place before.
+    The search has converged when the Newton decrement g^T J^{-1} g is below 1e-6, which puts the mode within
+    .001 posterior sd, or when a step has `arrived` at a point that the caller knows. Where the curvature J is
+    not positive definite, or a step does not raise the density, J + mu diag|J| is used with growing mu.
+
+    With rows and many parameters, as in a network, MAX_INDEFINITE_STEPS indefinite curvatures in a row mean a
+    saddle, and the search stops. A definite curvature is reused for further steps as long as they are good,
+    because it costs d gradients. `steps` counts the steps with a new curvature; the last decrement may use an
+    older one.
     """
     array = problem.on_host
     at = lambda q: _Point(q, *sums.value_and_gradient(problem, array(q)))  # noqa: E731
@@ -105,7 +104,7 @@ def newton_mode(
             return here.z, float(here.value), step, False
         decrement = float(np.asarray(here.gradient, np.float64) @ (there.z - here.z))
         here, plain = there, damping == 0.0
-        if not plain and decrement < 1e-6 * MAX_DECREMENT:  # on a saddle, which no step leaves
+        if not plain and decrement < 1e-6 * MAX_DECREMENT:  # stuck at a saddle
             return here.z, float(here.value), step + 1, False
         damping = 0.0 if damping < 1e-2 else damping / 10
         # in float32 the decrement stops falling before it is tiny
@@ -125,7 +124,7 @@ def newton_mode(
 def _on(
     at: Callable[[np.ndarray], _Point], J: np.ndarray, here: _Point, last: float
 ) -> tuple[_Point, float]:
-    """Steps with a curvature of a place before, each of which makes the decrement a quarter: (where, decrement)."""
+    """Take steps with an old curvature while each quarters the decrement: (point, decrement)."""
     factor = cho_factor(J)
     for _ in range(MAX_CHORD_STEPS):
         g = np.asarray(here.gradient, np.float64)
@@ -140,7 +139,7 @@ def _on(
 
 
 class AtMode(NamedTuple):
-    """Where a search ended: the Gaussian there, the log density, whether the search converged."""
+    """The end of a search: the Gaussian there, the log density, whether the search converged."""
 
     gaussian: Laplace
     log_density: float
@@ -148,7 +147,7 @@ class AtMode(NamedTuple):
 
 
 def gaussian_at_mode(problem: Problem, start: Any = None) -> AtMode:
-    """Newton's search for the mode (from `problem.start`, where no start is given), and the curvature there."""
+    """Find the mode by Newton's method from `start`, or `problem.start`, and the curvature."""
     mode, value, _, converged = newton_mode(problem, problem.start if start is None else start)
     return AtMode(laplace_at(problem, mode), value, converged)
 
@@ -162,13 +161,13 @@ def other_modes(
     tops: Float[np.ndarray, "k d"] | None = None,
     apart: Int[np.ndarray, " m"] = NO_ROWS,
 ) -> list[AtMode]:
-    """Modes other than `base` and those already `known` that Newton finds from wide starts.
+    """Find by Newton's method, from wide starts, modes other than `base` and those `known`.
 
-    Starts lie 3 to 3000 sds of the Gaussian at the mode away, on both sides; two more are the mode
-    with its sign turned and with the entries of each leaf moved on by one, as components nearly
-    exchangeable are; its exchanges (`gaussian.exchanged`) are starts too, and so are `tops`. With many
-    rows the search is made on some of them, those `apart` among them (`gaussian.unshown`), and only
-    what it finds is taken to all rows.
+    Starts lie 3 to 3000 sds of the Gaussian at the mode away, on both sides. Two more are the mode with
+    its sign changed, and the mode with the entries of each leaf shifted by one, for nearly exchangeable
+    components. Its exchanges (`gaussian.exchanged`) are starts too, and so are `tops`. With many rows the
+    search uses a sample of them that includes those `apart` (`gaussian.unshown`), and only its results are
+    refined on all rows.
     """
 
     def starts(some: Problem, near: Laplace) -> list[np.ndarray]:
@@ -187,11 +186,11 @@ def more_modes(
     places: Float[np.ndarray, "k d"],
     apart: Int[np.ndarray, " m"] = NO_ROWS,
 ) -> list[AtMode]:
-    """Modes besides those `known`, where there are several at `places`, the first of them `base`.
+    """Find modes besides those `known`, given several at `places`, the first of them `base`.
 
-    Modes come in lattices (a phase, an angle) and in mirror images: starts are every mode moved by the shortest way
-    between two to both sides, every mode's image in the first and the first's in every one, and a new
-    round of wide starts.
+    Modes occur in lattices (a phase, an angle) and as mirror images. Starts are every mode moved to both sides
+    by the shortest difference between two, every mode's image in the first and the first's in every one, and
+    a new round of wide starts.
     """
     ways = places[1:] - places[0]
     lengths = np.linalg.norm(base.gaussian.whiten(places[1:]), axis=1)
@@ -214,9 +213,9 @@ def _searched(
     known: Sequence[AtMode],
     apart: Int[np.ndarray, " m"],
 ) -> list[AtMode]:
-    """Where Newton's method ends from each start, if that is a mode besides `base` and those `known`.
+    """Return the ends of Newton's method from each start that are new modes.
 
-    Starts are made from the Gaussian of the rows on which they are taken.
+    Starts are built from the Gaussian of the rows that the search uses.
     """
     near, some, dense = base.gaussian, problem, base.log_density
     if problem.num_data > MODE_SEARCH_ROWS:
@@ -254,7 +253,7 @@ def _searched(
 
 @np.errstate(over="ignore", invalid="ignore")  # far starts
 def _climbed(problem: Problem, near: Laplace, start: np.ndarray) -> np.ndarray:
-    """Where gradients alone lead, in units of the Gaussian: of many parameters a curvature costs hundreds of them."""
+    """Climb by gradients alone, in units of the Gaussian, because a curvature costs d of them."""
 
     from scipy.optimize import minimize
 
@@ -276,7 +275,7 @@ def _climbed(problem: Problem, near: Laplace, start: np.ndarray) -> np.ndarray:
 
 
 def _differ(one: Laplace, z: np.ndarray, near: Laplace) -> float:
-    """Distance of z from a mode, in its sds; where it has none, in those of another."""
+    """Return the distance of z from a mode, in its sds, or else in those of `near`."""
     measure = one if one.positive_definite else near.moved(one.center - near.center)
     return float(np.linalg.norm(measure.whiten(z)))
 
@@ -310,14 +309,14 @@ class _Point(NamedTuple):
     gradient: Any
 
     def improves(self, before: _Point) -> bool:
-        """Finite, and not below by more than rounding."""
+        """Return whether the value is finite and at most rounding below that of `before`."""
         slack = 1e-6 * max(1.0, abs(float(before.value)))
         finite = np.isfinite(self.value) and np.isfinite(np.asarray(self.gradient)).all()
         return bool(finite and float(self.value) >= float(before.value) - slack)
 
 
 def _damped_solve(J: np.ndarray, g: np.ndarray, damping: float) -> np.ndarray | None:
-    """(J + damping diag|J|)^{-1} g, or None where that matrix is not positive definite."""
+    """Return (J + damping diag|J|)^{-1} g, or None where that matrix is not positive definite."""
     floor = max(1e-8 * float(np.abs(np.diag(J)).max()), 1e-12)
     damped = J + damping * np.diag(np.maximum(np.abs(np.diag(J)), floor))
     try:
@@ -341,8 +340,8 @@ class Mode:
 
     Attributes:
       position: the position.
-      log_density: log posterior density there, up to the constants the model leaves out.
-      num_steps: steps taken.
+      log_density: log posterior density there, up to the constants that the model omits.
+      num_steps: the number of steps.
       converged: whether the stopping rule was met.
       path: positions along the way (every `record`-th step), or None.
       z: the position in free coordinates, flat [d].
@@ -378,15 +377,17 @@ def find_map(
 ) -> Mode:
     """Maximise the log posterior: w' = w + eta * gradient of the full-data log posterior.
 
-    That of the free coordinates: with constraints log p + log |J|, whose mode is not that of p on the
-    constrained scale (`sgld.sample(..., step_size=h, temperature=0.0)` climbs to that one).
+    The density is that of the free coordinates: with constraints log p + log |J|, whose mode is not that of
+    p on the constrained scale (`sgld.sample(..., step_size=h, temperature=0.0)` climbs to that one).
 
     Args:
-      posterior, data, init: as for `sgld.sample`.
-      optimizer: an optax transformation (or one of its names, "sgd" with the learning rate
-        as in optax.sgd(1e-5)); it sees the gradient of -log posterior of ALL the data,
-        so that optax.sgd(h) is the handout's eq. (2.2) and (2.3). None: Newton's method
-        with the full batch up to 1000 parameters, or 2000 where rows are few, else optax.adam.
+      posterior: as for `sgld.sample`.
+      data: as for `sgld.sample`.
+      init: as for `sgld.sample`.
+      optimizer: an optax transformation, such as optax.sgd(1e-5). It receives the gradient of
+        -log posterior of ALL the data, so that optax.sgd(h) is the handout's eq. (2.2) and (2.3).
+        None: Newton's method with the full batch up to 1000 parameters, or 2000 where rows are
+        few, else optax.adam.
       gradient: the estimator, as for `sgld.sample`: SVRG(), SAGA(), ControlVariates() (its centre
         `init`, where none is given). None: Minibatch() with a batch_size, else Full().
       batch_size: rows per step (None: all); the rest of the likelihood is scaled up by N/n.
@@ -460,9 +461,9 @@ def optimise(
     problem: Problem, z: Any, optimizer: Any, gradient: Any,
     num_steps: int | None, record: int | None, seed: int, until: float = math.inf,
 ) -> tuple[Any, float, int, Any]:  # fmt: skip
-    """Optax over minibatches (or all rows): (z, log density, steps, path).
+    """Run optax over minibatches (or all rows): (z, log density, steps, path).
 
-    Past the time `until` (of time.monotonic) it is cut short; the steps returned are those taken.
+    The run stops early after the time `until` (of time.monotonic); the steps returned are those taken.
     """
     import optax
 
@@ -507,7 +508,7 @@ def optimise(
 def _advance(
     problem, estimator, carry, entries, first, count, record, *, optimizer, slots
 ):  # fmt: skip
-    """`count` steps from step `first`, and the position after every record-th step of all."""
+    """Take `count` steps from step `first`, and record the position after every record-th step."""
     import optax
 
     def one(i, both):

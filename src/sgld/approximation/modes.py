@@ -1,18 +1,19 @@
-"""Several modes of a posterior, and how much of its mass each holds: by Laplace, density is not mass.
+"""Several modes of a posterior, and their shares of the mass by Laplace's approximation.
 
-At temperature T a mode of log density l and curvature J holds, up to a factor that all share,
+At temperature T a mode of log density l and curvature J holds, up to a common factor,
 
     log mass = l / T - log det J / 2,
 
-the integral of the Gaussian there. A mode e^10 times less dense holds more than another where it is
-four times as wide in each of eight dimensions.
+the integral of the Gaussian there. A mode whose density is e^10 times lower holds more mass than another
+if it is four times as wide in each of eight dimensions.
 
-The places of a mode's exchanges: what a model does not tell apart may change places, or its sign.
+`exchanges` finds the points that a symmetry of the model maps the mode to: parameters that change places
+or sign.
 
-Components of a mixture are the entries of leaves along an axis of one length, a simplex of their shares
-among them; two decays may be four numbers of names of their own, three bumps nine of a vector. No search from wide starts finds the
-mode where they have changed places when the posterior is narrow, and none is needed: the likelihood there
-is the mode's, to rounding.
+Components of a mixture are the entries of leaves along an axis of one length, including a simplex of their
+shares. Two decays may be four numbers with their own names, and three bumps nine entries of a vector. When
+the posterior is narrow, a search from wide starts does not find the mode with exchanged components. It is
+not needed: the likelihood there equals that of the mode, up to rounding.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from ..model import sums
 from ..model.problem import Problem
 from .laplace import Laplace
 
-MIN_SEPARATION_SDS = 3.0  # sds of the narrower of two modes that lie between them, at least
-# share of the second moment that a mode may hold and be left out: an error of .05% in a sd, and were
-# Laplace's mass wrong by a factor of 20, as of heavy tails, still of 1%
+MIN_SEPARATION_SDS = 3.0  # smallest distance of two modes, in sds of the narrower one
+# share of the second moment below which a mode is omitted: an error of .05% in an sd, and of 1% if
+# Laplace's mass is wrong by a factor of 20, as with heavy tails
 MAX_NEGLIGIBLE_MASS = 1e-3
 
 
@@ -50,11 +51,11 @@ class AtPlace(Protocol):
 
     @property
     def half_log_det(self) -> float:
-        """Of the covariance: log det J^{-1} / 2; NaN where J is not positive definite."""
+        """The log determinant of the covariance, log det J^{-1} / 2; NaN at a saddle."""
         ...
 
     def whiten(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
-        """F^{-1} (z - center)."""
+        """Return F^{-1} (z - center)."""
         ...
 
 
@@ -64,12 +65,12 @@ class HasMode(Protocol):
 
     @property
     def gaussian(self) -> AtPlace:
-        """With its centre at the mode."""
+        """The Gaussian, with its centre at the mode."""
         ...
 
     @property
     def log_density(self) -> float:
-        """At the mode."""
+        """The log density at the mode."""
         ...
 
 
@@ -92,30 +93,30 @@ class KnownModes:
 
     @property
     def mass(self) -> Float[np.ndarray, " k"]:
-        """Shares of the whole, which sum to 1."""
+        """Shares of the total mass, which sum to 1."""
         mass = np.exp(self.log_mass - self.log_mass.max())
         return mass / mass.sum()
 
 
 def log_mass(at: HasMode, temperature: float) -> float:
-    """l / T - log det J / 2; l alone at T = 0, where all is in the densest mode."""
+    """Return l / T - log det J / 2, or l at T = 0, where the densest mode holds all mass."""
     if temperature == 0:
         return at.log_density
     return at.log_density / temperature + at.gaussian.half_log_det
 
 
 def apart(one: AtPlace, other: AtPlace) -> float:
-    """Distance between two modes in sds of the narrower one."""
+    """Return the distance between two modes in sds of the narrower one."""
     between = (np.linalg.norm(a.whiten(b.center)) for a, b in ((one, other), (other, one)))
     return float(max(between))
 
 
 def known_modes(found: Sequence[HasMode], temperature: float) -> tuple[list[int], KnownModes]:
-    """Which of `found` matter, the heaviest first, and what is to be known of them.
+    """Return the indices of the modes that matter, the heaviest first, and their `KnownModes`.
 
     A mode counts by its share of the second moment around the heaviest: its mass times its squared
-    distance in the heaviest mode's sds, its own width included. One whose curvature gives no mass
-    is taken to be as wide as the widest, and is never the first.
+    distance in the heaviest mode's sds, plus its own width. A mode whose curvature gives no mass
+    is assumed to be as wide as the widest, and is never the first.
     """
     volumes = np.array([at.gaussian.half_log_det for at in found])
     masses = np.array([log_mass(at, temperature) for at in found])
@@ -134,7 +135,7 @@ def known_modes(found: Sequence[HasMode], temperature: float) -> tuple[list[int]
 
 
 def _width(heaviest: AtPlace, other: AtPlace) -> float:
-    """The largest variance of `other` in the heaviest mode's sds; their mean where no factor is kept."""
+    """Return the largest variance of `other` in the heaviest's sds; without a factor, the mean."""
     factor = getattr(other, "factor", None)
     if factor is None:
         wider = np.nan_to_num(other.half_log_det - heaviest.half_log_det)
@@ -147,20 +148,21 @@ def _width(heaviest: AtPlace, other: AtPlace) -> float:
 
 PyTree = Any
 
-MAX_COMPONENTS = 4  # whose orders are 24
-# parts that change places with every sign, 160 places, and with none, 232
+MAX_COMPONENTS = 4  # components, which have 24 orders
+# parts that change places with every sign (160 points), and with no sign (232 points)
 MAX_SIGNED_PARTS, MAX_UNSIGNED_PARTS = 4, 7
-MAX_PRIOR_LOSS = 20.0  # by the prior, the log density at which a place is still tried
-EXTRA_IMAGES_TRIED = 4  # places that are tried besides, the densest
-# of a vector whose blocks change places, 208 places
+MAX_PRIOR_LOSS = 20.0  # largest loss of log prior at which a point is still tried
+EXTRA_IMAGES_TRIED = 4  # other points that are tried, the densest
+# limits for a vector whose blocks change places (208 points)
 MAX_PERMUTED_LENGTH, MAX_PERMUTED_BLOCKS = 24, 3
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def exchanges(problem: Problem, mode: Laplace) -> list[Float[np.ndarray, " d"]]:
-    """Places more than `MIN_SEPARATION_SDS` sds from the mode with the same likelihood, or without rows the same density.
+    """Return points more than `MIN_SEPARATION_SDS` sds from the mode with the same likelihood.
 
-    And the densest of the others that are exchanges alone. The price is that of some hundred log densities.
+    Without rows they have the same density. The densest of the other pure permutations follow. The cost is
+    that of some hundred log densities.
     """
     found: dict[bytes, np.ndarray] = {}
     z = mode.center
@@ -182,7 +184,7 @@ def exchanges(problem: Problem, mode: Laplace) -> list[Float[np.ndarray, " d"]]:
 
 
 def _alike(place: np.ndarray, z: np.ndarray) -> bool:
-    """Whether these are the same numbers in another order."""
+    """Return whether these are the same numbers in another order."""
     return bool(np.allclose(np.sort(place), np.sort(z), rtol=1e-6))
 
 
@@ -192,7 +194,7 @@ def _prior(problem: Problem, zs: Any, center: Any) -> Any:
 
 
 def _of_parts(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
-    """Pairs of coordinates, or of leaves, in each other's place, and some with their sign turned."""
+    """Yield pairs of coordinates, or of leaves, exchanged, some of them with changed signs."""
     if problem.dimension <= MAX_UNSIGNED_PARTS:
         shapes, parts = [()] * len(z), np.split(z, len(z))
     else:
@@ -209,8 +211,10 @@ def _of_parts(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _of_vectors(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
-    """Blocks of a vector in other orders, from its start or up to its end: one component's numbers after the other's, or
-    one number of all components after the other."""
+    """Yield permuted blocks of a vector, from its start or up to its end.
+
+    The numbers of one component may be adjacent, or one number of all components.
+    """
     for end, shape in zip(problem.layout.ends, problem.layout.shapes, strict=True):
         if len(shape) != 1 or shape[0] > MAX_PERMUTED_LENGTH:
             continue
@@ -222,7 +226,10 @@ def _of_vectors(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _blocks(z: np.ndarray, at: np.ndarray, count: int) -> Iterator[np.ndarray]:
-    """z with what stands `at` cut into `count` components, of neighbours and of every count-th, in other orders."""
+    """Yield z with the entries `at`, split into `count` components, in other orders.
+
+    A component is a run of neighbours, or every count-th entry.
+    """
     for components in (at.reshape(count, -1), at.reshape(-1, count).T):
         for order in list(permutations(range(count)))[1:]:
             place = z.copy()
@@ -231,7 +238,7 @@ def _blocks(z: np.ndarray, at: np.ndarray, count: int) -> Iterator[np.ndarray]:
 
 
 def _involutions(items: Sequence[int]) -> Iterator[list[int]]:
-    """Every way to pair some of 0 ... n - 1, as what stands in each place."""
+    """Yield every way to pair some of 0 ... n - 1, as the item at each position."""
 
     def of(left: Sequence[int]) -> Iterator[dict[int, int]]:
         if not left:
@@ -249,10 +256,11 @@ def _involutions(items: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _of_components(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
-    """Components in other orders: entries along an axis, or leaves called alike but for a number, a letter or a word.
+    """Yield components in other orders: entries along an axis, or leaves with similar names.
 
-    On the constrained scale, where a simplex is its shares. With two components a number beside them may
-    be the log odds of the first, whose sign turns; the columns of a matrix may have theirs turned.
+    Similar names differ in a number, a letter or a word. The constrained scale is used, where a simplex holds its
+    shares. With two components a separate number may be the log odds of the first, and its sign changes. The
+    columns of a matrix may change sign.
     """
     leaves, structure = jax.tree.flatten(problem.target.position(problem.array(z)))
     leaves = [np.asarray(leaf) for leaf in leaves]
@@ -275,13 +283,15 @@ def _of_components(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _axis(shape: tuple[int, ...], count: int) -> int | None:
-    """The axis of components: the first of their length."""
+    """Return the axis of components: the first of their length."""
     return shape.index(count) if count in shape else None
 
 
 def _called_alike(layout: Layout, count: int) -> list[list[list[int]]]:
-    """Groups of leaves of one shape, as many as there are components, that change places together: those whose names
-    differ in a last number or letter alone; then those that differ in a word, by its place and by the words."""
+    """Return groups of leaves of one shape that change places together, one per component.
+
+    Their names differ only in a last number or letter, or in one word at the same position.
+    """
     last: dict[Any, list[int]] = {}
     words: dict[Any, dict[str, int]] = {}
     for i, (name, shape) in enumerate(zip(layout.names, layout.shapes, strict=True)):
@@ -303,7 +313,7 @@ def _called_alike(layout: Layout, count: int) -> list[list[list[int]]]:
 
 
 def _free(problem: Problem, position: PyTree) -> np.ndarray | None:
-    """The free position; None where a constraint does not have it: an order, say."""
+    """Return the free position, or None where a constraint, such as an order, excludes it."""
     try:
         z = problem.layout.ravel(problem.posterior.unconstrain(position))
     except (SGLDError, ValueError):
@@ -312,7 +322,7 @@ def _free(problem: Problem, position: PyTree) -> np.ndarray | None:
 
 
 def _with_signs(layout: Layout, z: np.ndarray, count: int) -> Iterator[np.ndarray]:
-    """z, z with its single numbers negated, and z with columns of its matrices negated."""
+    """Yield z, z with its scalars negated, and z with columns of its matrices negated."""
     leaves = [
         leaf.reshape(shape)
         for leaf, shape in zip(np.split(z, layout.ends[:-1]), layout.shapes, strict=True)

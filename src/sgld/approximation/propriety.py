@@ -1,4 +1,4 @@
-"""Directions in which a posterior has no end, no curvature, or no floating-point numbers: by name."""
+"""Checks for directions in which a posterior is improper, flat, or below float resolution."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ..model import sums
 from ..model.problem import Problem, Target
 from .laplace import Laplace
 
-TAIL_DISTANCES = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)  # times the size of the mode, or 1
-MIN_TAIL_FALL = 1.0  # a proper density has fallen by more than this somewhere out there
-MAX_ROUNDING_RATIO = 10.0  # times the curvature: what rounding may take from the density besides
+TAIL_DISTANCES = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)  # in units of the norm of the mode, or of 1
+MIN_TAIL_FALL = 1.0  # a proper log density has fallen by more than this at one of these distances
+MAX_ROUNDING_RATIO = 10.0  # times the curvature: the additional fall that rounding may cause
 MAX_SPACING_SDS = 0.5  # sds between neighbouring floating-point numbers
-MIN_FLOATS_PER_UNIT = 16  # that a constrained parameter has for a free one that moves by 1, or more
-MAX_ROUNDED_SHARE, MAX_ROUNDING_DRAWS = 0.01, 4096  # of the draws that may have fewer, and draws
+MIN_FLOATS_PER_UNIT = 16  # floats of a constrained parameter per unit of the free one, at least
+MAX_ROUNDED_SHARE, MAX_ROUNDING_DRAWS = 0.01, 4096  # share of draws with fewer, and draws used
 MAX_NAMED_PARAMETERS = 3  # parameters of a direction that are named
 
 
 def named_direction(problem: Problem, v: Float[np.ndarray, " d"]) -> str:
-    """A direction in words: "+0.9 'x[1]' -0.4 'x[2]'", the largest parts first."""
+    """Describe a direction as "+0.9 'x[1]' -0.4 'x[2]'", the largest parts first."""
     v = v / np.abs(v).max()
     names = problem.layout.element_names()
     labels = problem.posterior.names
@@ -38,12 +38,12 @@ def named_direction(problem: Problem, v: Float[np.ndarray, " d"]) -> str:
 
 
 def check_proper(problem: Problem, laplace: Laplace) -> None:
-    """UsageError where the density never falls along a line: separated data with a flat prior.
+    """Raise UsageError where the density never falls along a line: separated data, flat prior.
 
-    Looked at: the way that the mode's search went, the parameter that went furthest, the directions of
-    least curvature at the mode, relative to each parameter's own and as it is, and at the start:
-    with more columns than rows and a free scale the search ends where that scale is 0, and no
-    curvature there says that coefficients with a flat prior may be anything.
+    The lines are the path of the mode's search, the parameter that moved furthest, and the directions of least
+    curvature at the mode, absolute and relative to each parameter's own. The start is tested too. With more
+    columns than rows and a free scale, the search ends where that scale is 0, and the curvature there does not
+    show that coefficients with a flat prior are undetermined.
     """
     moved = laplace.center - np.asarray(problem.start, np.float64)
     lines = [moved, np.where(np.abs(moved) == np.abs(moved).max(), moved, 0.0), laplace.flattest]
@@ -67,9 +67,9 @@ def check_proper(problem: Problem, laplace: Laplace) -> None:
 
 def _improper(problem: Problem, v: Float[np.ndarray, " d"]) -> UsageError:
     return UsageError(
-        f"the posterior is improper: its density does not fall along {named_direction(problem, v)}, as with "
-        "separated data or more columns than rows, and a flat prior; give those parameters a proper prior, "
-        "or leave a redundant one out."
+        f"the posterior is improper: its density does not fall along {named_direction(problem, v)}. Typical "
+        "causes are a flat prior with separated data or with more columns than rows; give those parameters a "
+        "proper prior, or leave a redundant one out."
     )
 
 
@@ -81,10 +81,10 @@ def _curvature_at_start(problem: Problem) -> Float[np.ndarray, "d d"] | None:
 def _refuse_flat(
     problem: Problem, begun: Float[np.ndarray, " d"], v: Float[np.ndarray, " d"], steepest: float
 ) -> None:
-    """UsageError where the density falls to neither side of the start along v.
+    """Raise UsageError where the density falls to neither side of the start along v.
 
-    A direction that is known in floating-point numbers alone strays by eps L at distance L, and
-    the density falls by that squared times the steepest curvature.
+    A direction known in floating-point numbers deviates by eps L at distance L, and the density
+    falls by that squared times the steepest curvature.
     """
     if all(_never_fall(problem, begun, [v, -v], steepest)):
         raise _improper(problem, v)
@@ -93,7 +93,7 @@ def _refuse_flat(
 def _never_fall(
     problem: Problem, center: np.ndarray, ways: list[np.ndarray], steepest: float
 ) -> list[bool]:
-    """Of each direction, whether the density never falls that way."""
+    """Return for each direction whether the density never falls that way."""
     if not ways:
         return []
     size = max(1.0, float(np.linalg.norm(center)))
@@ -107,15 +107,15 @@ def _never_fall(
 
 
 def check_resolved(problem: Problem, laplace: Laplace, temperature: float) -> None:
-    """UsageError where a parameter's steps are too small for the floating-point numbers around it.
+    """Raise UsageError where a parameter's posterior sd is below floating-point resolution.
 
-    At the mode and by the curvature at the start too: a spike, as of a scale that goes to 0, is
-    narrow at the mode alone.
+    Both the mode and the curvature at the start must show this. A spike, as for a scale that goes to 0,
+    is narrow at the mode only.
     """
     apart = np.spacing(np.abs(laplace.center).astype(problem.layout.dtype)).astype(np.float64)
 
     def share(curvature: np.ndarray) -> np.ndarray:
-        with np.errstate(invalid="ignore"):  # in sds, the other parameters given
+        with np.errstate(invalid="ignore"):  # in conditional sds
             return np.nan_to_num(apart * np.sqrt(np.diag(curvature) / (temperature or 1.0)))
 
     here = share(laplace.curvature)
@@ -127,17 +127,17 @@ def check_resolved(problem: Problem, laplace: Laplace, temperature: float) -> No
         name = problem.layout.element_names()[worst]
         sd = apart[worst] / here[worst]
         raise UsageError(
-            f"the posterior sd of {name!r} is about {sd:.2g}, and around {laplace.center[worst]:.6g} numbers of "
-            f"{problem.layout.dtype} are {apart[worst]:.2g} apart; subtract an offset from the data, or use "
+            f"the posterior sd of {name!r} is about {sd:.2g}, but neighbouring {problem.layout.dtype} numbers around "
+            f"{laplace.center[worst]:.6g} are {apart[worst]:.2g} apart; subtract an offset from the data, or use "
             'jax.config.update("jax_enable_x64", True) and data in float64.'
         )
 
 
 def unresolved(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> str | None:
-    """A sentence where draws of a parameter lie on a few neighbouring floating-point numbers, or on one.
+    """Return a sentence where a parameter's draws lie on a few neighbouring floats, or on one.
 
-    In such a spike, or on a bound (`rounded`), the density that the chains see is that of the numbers, not
-    the model's.
+    In such a spike, or on a bound (`rounded`), the density that the chains evaluate is determined by rounding,
+    not by the model.
     """
     flat = z.reshape(-1, z.shape[-1])
     sd, middle = flat.std(0, dtype=np.float64), flat.mean(0, dtype=np.float64)
@@ -147,16 +147,16 @@ def unresolved(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> str | 
         return rounded(problem, z)
     return (
         f"{problem.layout.element_names()[worst]!r} has an sd of {sd[worst]:.2g} around {middle[worst]:.6g}, where "
-        f"numbers of {problem.layout.dtype} are {apart[worst]:.2g} apart; use a prior that keeps scales from 0, or "
-        'jax.config.update("jax_enable_x64", True).'
+        f"neighbouring {problem.layout.dtype} numbers are {apart[worst]:.2g} apart; use a prior that keeps scales "
+        'away from 0, or jax.config.update("jax_enable_x64", True).'
     )
 
 
 def rounded(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> str | None:
-    """A sentence where draws lie so near to a bound that the constrained parameter has no numbers there.
+    """Return a sentence where draws lie so near a bound that the parameter has few floats there.
 
-    A share of 1 - 1e-7 is 1 in float32: whatever the model makes of 1 - p, free coordinates beyond are cut
-    off, or all alike.
+    A share of 1 - 1e-7 is 1 in float32. Whatever the model computes from 1 - p, free coordinates beyond are
+    cut off or identical.
     """
     if problem.posterior.transform is None:
         return None
@@ -174,13 +174,13 @@ def rounded(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> str | Non
     at = value[few[:, worst], worst][-1]
     return (
         f"{100 * share[worst]:.0f}% of the draws of {names[worst]!r} lie so near to {at:.6g} that {value.dtype} rounds "
-        "them onto it, and the density with them; use a prior that keeps it from there, or "
+        "them to it, which makes the density inaccurate; use a prior that keeps the parameter away from it, or "
         'jax.config.update("jax_enable_x64", True).'
     )
 
 
 @jax.jit
 def _position(target: Target, zs: Float[Array, "m d"]) -> Any:
-    """Constrained positions, flat, and how they move with all free coordinates at once."""
+    """Return flat constrained positions, and their change when all free coordinates move."""
     flat = lambda z: jax.flatten_util.ravel_pytree(target.position(z))[0]  # noqa: E731
     return jax.vmap(lambda z: jax.jvp(flat, (z,), (jnp.ones_like(z),)))(zs)

@@ -1,22 +1,23 @@
-"""What lies beyond the Gaussian: the density along rays from the centre, far out.
+"""Tail and mode checks: the density along rays from the centre, far beyond the Gaussian.
 
-The ray of parameter i is m + t Sigma e_i / sd_i, with t in sds: where the posterior is Gaussian its
-density there is that parameter's marginal, exp(-t^2 / 2). It is looked at on both sides at 1, 2, 3
-and 4, 4 x 1.9, ... 1e5 sds, or where that costs little every .5 to 12, 1 to 40 and 3 to 400, and wherever it rises
-outwards the top is searched for. Then
+The ray of parameter i is m + t Sigma e_i / sd_i, with t in sds. Where the posterior is Gaussian, its
+density there is that parameter's marginal, exp(-t^2 / 2). It is evaluated on both sides at 1, 2, 3
+and 4, 4 x 1.9, ... 1e5 sds. Where that costs little, the points are .5 apart up to 12 sds, 1 up to 40 and 3
+up to 400. Wherever the density rises outwards, the maximum is located. Then
 
     share = int_{|t| > 4} t^2 p(t) dt / int t^2 p(t) dt
 
-is .001 for a Gaussian, up to .03 on well-behaved posteriors, .2 for a Student-t with 5 degrees of
-freedom, and near 1 where a halo, a shoulder, a plateau or another mode holds what the Gaussian does not
-show. No sampler that starts within the Gaussian may ever see it, and no meter that is built on it does.
+is .001 for a Gaussian, up to .03 on well-behaved posteriors and .2 for a Student-t with 5 degrees of
+freedom. It is near 1 where a halo, a shoulder, a plateau or another mode holds mass that the Gaussian does
+not represent. A sampler that starts within the Gaussian may never reach that mass, and a meter based on the
+Gaussian does not detect it.
 
-Profiles: rays that bend, with the other parameters maximised anew at each point.
+Profiles are bent rays, with the other parameters maximised at each point.
 
-A straight ray leaves a curved plateau at once: of a curve a (1 - exp(-r x)) that is flat from some rate r on, log r
-and a follow a line together near the mode, and far out log r alone is free. Where the gradient at 4 and 14 sds
-of a ray says that the others would gain by moving, or their curvature that they are wider there than at the mode, as in
-a halo of some of many parameters, they are:
+A straight ray leaves a curved plateau at once. In a curve a (1 - exp(-r x)) that is flat above some rate r,
+log r and a follow a line together near the mode, but far out log r alone is free. The others are maximised
+where the gradient at 4 and 14 sds shows that they would gain by moving, or their curvature shows that they are
+wider than at the mode, as in a halo of some of many parameters:
 
     p(t) ~ max over the others of the density at theta_i = m_i + t sd_i, times det(J_others)^{-1/2},
 
@@ -38,41 +39,41 @@ from ..model import sums
 from ..model.problem import Problem
 from .laplace import Laplace
 
-GAUSSIAN_SDS = 4.0  # sds that the Gaussian is trusted with
-MIN_RISE_SDS = 1.5  # from which on a rise may be another mode's
+GAUSSIAN_SDS = 4.0  # sds up to which the Gaussian is trusted
+MIN_RISE_SDS = 1.5  # sds beyond which a rise may belong to another mode
 INSIDE_SDS, OUTSIDE_SDS = (1.0, 2.0, 3.0), GAUSSIAN_SDS * 1.9 ** np.arange(17)
 MIN_SUSPECT_SHARE = 0.2  # share of the second moment beyond: an sd off by 11%
-# of it, on one side, that is doubted by itself where both together are suspicious
+# share on one side that is reported separately where both sides together are suspicious
 MIN_ONE_SIDED_SHARE = 0.1
-# rises that are followed, and how often a bracket is cut into 63
+# rises that are followed, and how often a bracket is divided into 63 parts
 MAX_BRACKETS, BRACKET_ZOOMS = 24, 4
-TOP_WINDOW_SDS = 5.0  # sds of a top's own around it
-RAY_SEGMENT_POINTS = 24  # points by which a segment is integrated
-MIN_LOGP = -1e3  # log density from which on there is none
-# a mode as narrow as the known one, on a foot e^5 times less dense, rises from it over 6 sds: outliers of a likelihood
-# with an error now and then make such modes; where a likelihood steps up at t sds one is sharp, and 1 / t sds wide
+TOP_WINDOW_SDS = 5.0  # half-width of the window around a maximum, in its own sds
+RAY_SEGMENT_POINTS = 24  # integration points of a segment
+MIN_LOGP = -1e3  # log density below which the density counts as 0
+# a mode as narrow as the known one, on a plateau with an e^5 times lower density, rises over 6 sds: outliers in a
+# likelihood with occasional errors cause such modes; a likelihood with a step at t sds causes one that is 1 / t sds wide
 FINE_SDS = np.concatenate([
     np.arange(GAUSSIAN_SDS, 12, 0.5), np.arange(12, 40, 1.0), np.arange(40, 400, 3.0), 400 * 1.9 ** np.arange(10),
 ])  # fmt: skip
 FINE_INSIDE_SDS = np.arange(0.5, GAUSSIAN_SDS, 0.5)
-MAX_FINE_WORK = 2**29  # rows x parameters x points of all rays up to which these are taken
-MAX_RAY_WORK = 2**34  # rows x parameters x points: of more parameters some are looked at
-MAX_POINT_NUMBERS = 2**22  # of points that are held together
-NO_SINGLE_PARAMETER = -1  # for the parameter of a ray that is of several
+MAX_FINE_WORK = 2**29  # rows x parameters x points of all rays up to which the fine grid is used
+MAX_RAY_WORK = 2**34  # rows x parameters x points; above it, only some parameters have rays
+MAX_POINT_NUMBERS = 2**22  # numbers of the points that are evaluated together
+NO_SINGLE_PARAMETER = -1  # the parameter of a ray along several parameters
 
 Values = Float[np.ndarray, " n"]
 
 
 @dataclass(frozen=True)
 class Ray:
-    """What was found along one: t in sds, log density less that at the centre, over T.
+    """The density along one ray: t in sds, log density relative to that at the centre, over T.
 
     Attributes:
-      parameter: which.
+      parameter: the parameter's index.
       direction: Sigma e_i / sd_i, in free coordinates.
       t, value: ascending.
       tops: (t, value) of the maxima beyond `MIN_RISE_SDS` sds.
-      bent: free positions [n, d] at t, where the ray is no straight line.
+      bent: free positions [n, d] at t, where the ray is not a straight line.
     """
 
     parameter: int
@@ -83,22 +84,22 @@ class Ray:
     bent: Float[np.ndarray, "n d"] | None = None
 
     def position(self, center: Float[np.ndarray, " d"], t: float) -> Float[np.ndarray, " d"]:
-        """On the ray from `center`, at t sds; of a bent one at the nearest point there is."""
+        """Return the point at t sds on the ray from `center`; the nearest known one if bent."""
         if self.bent is None:
             return center + t * self.direction
         return self.bent[np.argmin(np.abs(self.t - t))]
 
     @property
     def share(self) -> float:
-        """Of the second moment, beyond `GAUSSIAN_SDS` sds."""
+        """The share of the second moment beyond `GAUSSIAN_SDS` sds."""
         return sum(far.share for far in self.sides())
 
     def sides(
         self, known: Sequence[tuple[float, float]] = (), near: float = GAUSSIAN_SDS
     ) -> list[Far]:
-        """What lies beyond `near` sds and outside of `known` intervals of t, where modes are: each side by itself.
+        """Return for each side the mass beyond `near` sds, outside the `known` intervals of modes.
 
-        The side of more first; what is less than nothing to speak of is there too.
+        The side with more mass comes first; negligible masses are included.
         """
         masses = self._masses(near)
         total = max(masses.far.sum() + masses.near, 1e-300)
@@ -116,9 +117,9 @@ class Ray:
 
     @property
     def infinite(self) -> float | None:
-        """The nearest t at which the density is +inf, if there is one.
+        """The nearest t at which the density is +inf, or None.
 
-        Where it has fallen to nothing on the way there, functions overflow, as of a scale that is 0.
+        Points beyond a density of nothing are ignored: functions overflow there, as at a scale of 0.
         """
         order = np.argsort(np.abs(self.t), kind="stable")
         for sign in (1, -1):
@@ -129,7 +130,7 @@ class Ray:
         return None
 
     def beyond(self, edge: float, order: int) -> float:
-        """Share of the moment of this order, about the centre, that lies farther out than `edge` sds."""
+        """Return the share of the central moment of this order beyond `edge` sds."""
         mass, middle = self._moments(order)
         return float(np.sum(mass, where=np.abs(middle) > edge) / max(np.sum(mass), 1e-300))
 
@@ -139,7 +140,10 @@ class Ray:
         return _Masses(float(mass[~far].sum()), mass[far], middle[far])
 
     def _moments(self, order: int) -> tuple[Values, Values]:
-        """t^order p dt on a finer grid, log p linear between the points, and the t of each piece."""
+        """Return t^order p dt on a finer grid, and the t of each piece.
+
+        log p is linear between the points.
+        """
         step = np.linspace(0, 1, RAY_SEGMENT_POINTS, endpoint=False)
         t = np.append((self.t[:-1, None] + np.diff(self.t)[:, None] * step).ravel(), self.t[-1])
         finite = np.maximum(np.where(np.isfinite(self.value), self.value, -1e30), -1e30)
@@ -149,7 +153,7 @@ class Ray:
 
 
 def within(t: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np.ndarray:
-    """Which of t lie in one of the intervals."""
+    """Return which t lie in one of the intervals."""
     inside = np.zeros(np.shape(t), bool)
     for low, high in intervals:
         inside |= (t > low) & (t < high)
@@ -157,7 +161,7 @@ def within(t: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np.ndarra
 
 
 class Far(NamedTuple):
-    """A share of the second moment on one side, and the t around which it lies: half of it is farther out."""
+    """One side's share of the second moment, and the t with half of that share farther out."""
 
     share: float
     place: float
@@ -178,9 +182,10 @@ def rays(
     parameters: list[int] | None = None,
     along: Float[np.ndarray, "k d"] | None = None,
 ) -> list[Ray]:
-    """The rays of all parameters, or of `parameters`; of too many a random choice. Or those `along` unit vectors of whitened x.
+    """Return the rays of `parameters`, or of all; if they are too many, of a random sample.
 
-    `gaussian` is that of `problem` itself: in the units of a sharper one everything looks heavy.
+    With `along`, unit vectors of whitened x, return the rays along these instead. `gaussian` is that of
+    `problem` itself: in the units of a narrower one, all tails look heavy.
     """
     d, center = problem.dimension, gaussian.center
     t = _points(np.asarray(INSIDE_SDS), OUTSIDE_SDS)
@@ -206,7 +211,7 @@ def rays(
         for i, direction, value in zip(chosen, directions, np.concatenate(values), strict=True)
     ]
     rises = [(k, at) for k, ray in enumerate(found) for at in _rises(ray)]
-    # the highest first: of a density that is noise there are many
+    # the highest first: a noisy density has many
     rises.sort(key=lambda rise: -found[rise[0]].value[rise[1]])
     for k, at in rises[:MAX_BRACKETS]:
         found[k] = _followed(found[k], of, t[_bracket(at, len(t))])
@@ -231,20 +236,20 @@ def _directions(gaussian, chosen: np.ndarray) -> Float[np.ndarray, "k d"]:
 def density(
     problem: Problem, center: np.ndarray, temperature: float, away: Float[np.ndarray, "m d"]
 ) -> Values:
-    """(log p(center + away) - log p(center)) / T; -inf where it is no number."""
+    """Return (log p(center + away) - log p(center)) / T, or -inf where it is NaN."""
     with np.errstate(over="ignore"):  # far out, in float32
         values = sums.differences(problem, center + away, center) / temperature
     return np.where(np.isnan(values), -np.inf, values)
 
 
 def _rises(ray: Ray) -> list[int]:
-    """Indices of the points beyond `MIN_RISE_SDS` sds that are denser than the one before."""
+    """Return indices of points beyond `MIN_RISE_SDS` sds that are denser than the one before."""
     t, value = ray.t, np.where(np.isposinf(ray.value), -np.inf, ray.value)
     before = np.where(t > 0, np.roll(value, 1), np.roll(value, -1))
     with np.errstate(invalid="ignore"):
         rising = value > before + 1e-3 + 1e-5 * np.abs(before)
     rising &= np.isfinite(value) & (np.abs(t) >= MIN_RISE_SDS)
-    # one a hill: a point from which it rises further is not yet near the top
+    # one per maximum: skip points from which the density rises further
     after = np.where(t > 0, np.roll(value, -1), np.roll(value, 1))
     edge = (np.arange(len(t)) == 0) | (np.arange(len(t)) == len(t) - 1)
     return [int(at) for at in np.flatnonzero(rising & (edge | (after <= value)))]
@@ -255,7 +260,7 @@ def _bracket(at: int, count: int) -> list[int]:
 
 
 def _followed(ray: Ray, density, ends: Values) -> Ray:
-    """With the top between two ends, and points around it as wide as it is."""
+    """Return the ray with the maximum between two ends, and points around it at its width."""
     low, high = ends
     t, value = ray.t, ray.value
     for _ in range(BRACKET_ZOOMS):
@@ -284,17 +289,17 @@ def _followed(ray: Ray, density, ends: Values) -> Ray:
 
 MAX_FOLLOWED_DIM = 60  # parameters
 SLOPE_SDS = OUTSIDE_SDS[[0, 2]]  # 4 and 14 sds
-MIN_LOGP_GAIN = 1.0  # in log density, from which a ray is followed
-FOLLOWED_SIDES = 4  # sides of rays, the most promising ones,
-MAX_WIDTHS_DIM, FOLLOWED_SIDES_WIDE = 20, 2  # and of more parameters than this so many
-# of Newton's method at each point, and a gain that is none
+MIN_LOGP_GAIN = 1.0  # gain in log density from which a ray is followed
+FOLLOWED_SIDES = 4  # sides of rays that are followed, the most promising ones
+MAX_WIDTHS_DIM, FOLLOWED_SIDES_WIDE = 20, 2  # sides with more parameters than this
+# steps of Newton's method at each point, and the largest negligible gain
 MAX_RAY_STEPS, MIN_NEWTON_GAIN = 12, 1e-2
-MIN_MOMENT_LOGP = -40.0  # log density below which no second moment lies, however far out
-MIN_POINT_RATIO = 1.9**0.25  # from one point to the next
+MIN_MOMENT_LOGP = -40.0  # log density below which the second moment is negligible at any distance
+MIN_POINT_RATIO = 1.9**0.25  # ratio of t between neighbouring points
 
 
 def followed(problem: Problem, gaussian: Any, seen: list[Ray], T: float) -> list[Ray]:
-    """The rays with a bend in them, as profiles; the others are left out."""
+    """Return the bent rays as profiles; straight ones are omitted."""
     if not isinstance(gaussian, Laplace) or not 2 <= problem.dimension <= MAX_FOLLOWED_DIM:
         return []
     found: dict[int, Ray] = {}
@@ -314,9 +319,10 @@ def followed(problem: Problem, gaussian: Any, seen: list[Ray], T: float) -> list
 def _bent(
     problem: Problem, gaussian: Laplace, seen: list[Ray], T: float
 ) -> list[tuple[int, float]]:
-    """Rays and sides whose others would gain most, by moving and by their width.
+    """Return the rays and sides whose other parameters gain most, by moving and by their width.
 
-    Those that gain `MIN_LOGP_GAIN`, at a point that then has a density to speak of. Of many parameters widths cost too much.
+    They gain at least `MIN_LOGP_GAIN`, at a point whose density then matters. With many parameters, widths are
+    not computed because they cost too much.
     """
     sides = [(k, s) for k in range(len(seen)) for s in (-1.0, 1.0)]
     points = np.array([
@@ -343,7 +349,10 @@ def _bent(
 def _wider(
     problem: Problem, gaussian: Laplace, z: Float[np.ndarray, " d"], others: np.ndarray
 ) -> float:
-    """log of the width of the others at z over that at the mode; 0 where they are narrower, or bend upwards."""
+    """Return the log width of the others at z over that at the mode.
+
+    It is 0 where they are narrower, or the density is convex.
+    """
     J = np.asarray(sums.curvature(problem, problem.array(z)), np.float64)[np.ix_(others, others)]
     if not np.isfinite(J).all() or np.linalg.eigvalsh((J + J.T) / 2)[0] <= 0:
         return 0.0
@@ -354,7 +363,10 @@ def _wider(
 def _profile(
     problem: Problem, gaussian: Laplace, ray: Ray, side: float, T: float
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Float[np.ndarray, "n d"]]:
-    """(|t|, log p, z): from the mode outwards, each point from the one before, as far as there is a curvature."""
+    """Return (|t|, log p, z) outwards from the mode, as far as a curvature exists.
+
+    Each point starts from the one before.
+    """
     i, d = ray.parameter, problem.dimension
     others = np.arange(d) != i
     sd, base = ray.direction[i], _half_log_det(gaussian.curvature[np.ix_(others, others)])
@@ -380,7 +392,10 @@ def _profile(
 def _maximised(
     problem: Problem, z: Float[np.ndarray, " d"], others: np.ndarray
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "e e"]]:
-    """Newton's method in the `others`, with their curvature's eigenvalues made positive; and it, NaN where it is none."""
+    """Maximise over the `others` by Newton's method with positive eigenvalues.
+
+    Returns the position and their curvature, NaN where it is not finite.
+    """
     z = z.copy()
     for _ in range(MAX_RAY_STEPS):
         _, slope = sums.value_and_gradient(problem, problem.array(z))
@@ -405,7 +420,7 @@ def _maximised(
 
 
 def _half_log_det(J: Float[np.ndarray, "e e"]) -> float:
-    """Half the log determinant of a curvature; eigenvalues that are not positive count as the least."""
+    """Return half the log determinant of a curvature, with nonpositive eigenvalues at a floor."""
     values = np.linalg.eigvalsh((J + J.T) / 2)
     floor = 1e-8 * max(float(np.abs(values).max()), 1e-30)
     return float(np.sum(np.log(np.maximum(values, floor))) / 2)
