@@ -86,7 +86,7 @@ def test_the_shell_can_complete():
 
 # formula, other arguments, and what the answer holds
 ANSWERED = {
-    "=": ("rows.csv", "cost = claims", (), ["'cost ~ claims'", "'~' stands between"]),
+    "=": ("rows.csv", "cost = claims", (), ["'cost ~ claims'", "'~' separates"]),
     "<-": ("rows.csv", "cost <- claims", (), ["'cost ~ claims'"]),
     "a name with a space": ("rows.csv", "cost ~ body mass", (), ["'cost ~ `body mass`'", "single quotes"]),
     "what the shell took": ("rows.csv", "cost ~ ", (), ["nothing right of '~'", "single quotes"]),
@@ -112,7 +112,7 @@ ANSWERED = {
     "decimal commas": ("german.csv", "cost ~ claims", (), ["decimal comma", "--decimal ','"]),
     "few decimal commas": ("german.csv", "class ~ coarse", (), ["decimal comma"]),
     "spaces": ("spaces.txt", "cost ~ claims", (), ["separated by spaces", "--sep space"]),
-    "no header": ("numbers.csv", "cost ~ claims", (), ["names of the columns should stand"]),
+    "no header": ("numbers.csv", "cost ~ claims", (), ["names of the columns"]),
     "question marks": ("marks.csv", "cost ~ mass", (), ["'?' in data row 4 and 1 more", "leave it empty"]),
     "Latin-1 names": ("latin.csv", "y ~ größe", (), ["0xf6", "'ö' in Latin-1", "iconv"]),
     "Latin-1 cells": ("cells.csv", "y ~ g", (), ["0xe4", "'ä' in Latin-1", "data row 1"]),
@@ -211,7 +211,7 @@ def test_predictions_carry_ids_and_are_of_the_kind_asked(packed, frame):
         (("--kind", "clas"), "Did you mean 'class'?"),
         (("--id", "polcy"), "Did you mean 'policy'?"),
         (("--decimal", "."), "decimal comma"),
-        (("--id", "sd", "--decimal", ","), "rename that of the table"),
+        (("--id", "sd", "--decimal", ","), "rename the table's column"),
     ],
 )
 @pytest.mark.unchecked

@@ -132,7 +132,7 @@ def test_quasi_separated_data_have_a_direction(columns):
     def logistic(b, row):
         return row[1] * (row[0] @ b) - jax.nn.softplus(row[0] @ b)
 
-    with pytest.raises(UsageError, match=rf"does not fall along \+1 'x\[{columns - 1}\]',"):
+    with pytest.raises(UsageError, match=rf"does not fall along \+1 'x\[{columns - 1}\]'"):
         sample(lambda b: 0.0 * jnp.sum(b), (X, y), jnp.zeros(columns), logistic)
 
 

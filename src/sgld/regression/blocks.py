@@ -1,9 +1,8 @@
-"""A formula's table in blocks of complete rows, and the few rows that show all that its terms learn.
+"""A formula's table in blocks of complete rows, and the design of one block.
 
-Levels of categories, least and most of every number and, for terms that learn more than these (knots,
-means, norms), a random sample: the rows that have them are the table that a formula is learnt from.
-
-What a formula makes of one block of a table that is read in blocks.
+A few representative rows determine everything that the formula's terms estimate. They hold all levels of
+categories and the minimum and maximum of every number. Terms that estimate more than these (knots, means,
+norms) also need a random sample. The formula is trained on the table of these rows.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from .rows import coded, complete, trials_of, weights_of
 if TYPE_CHECKING:
     import pyarrow
 
-MAX_LEARNING_ROWS = 2**16  # rows that knots, means and norms are learnt from
-REPRESENTATIVE_ROWS = 2**10  # that stand for the rest where nothing of the kind is learnt
+MAX_LEARNING_ROWS = 2**16  # rows from which knots, means and norms are estimated
+REPRESENTATIVE_ROWS = 2**10  # rows that represent the table if none of these is needed
 
 
 class Block(NamedTuple):
     """Some rows in the order of the table.
 
     Attributes:
-      table: those without an empty cell.
+      table: the rows without an empty cell.
       first: the number of the block's first row.
       keep: [m], which of its rows these are.
     """
@@ -56,14 +55,14 @@ class Block(NamedTuple):
 
     @property
     def numbers(self) -> Int[np.ndarray, " n"]:
-        """Of the complete rows, in the table, from 0."""
+        """The numbers of the complete rows in the table, from 0."""
         return self.first + np.flatnonzero(self.keep)
 
 
 class Blocks:
-    """The columns of a table that a formula uses, block by block, as often as wanted.
+    """The columns of a table that a formula uses, block by block, as often as needed.
 
-    Raises what `rows_of` raises for unknown columns, and DataError for an empty cell that may not be.
+    Raises the errors of `rows_of` for unknown columns, and DataError for an empty cell if `missing` is "error".
     """
 
     def __init__(self, table: Chained, formula: str, columns: dict[str, Any], missing: str) -> None:
@@ -79,11 +78,11 @@ class Blocks:
 
     @property
     def has_levels(self) -> bool:
-        """Whether any column that is used holds names."""
+        """Whether any used column holds names."""
         return bool(self._as_names)
 
     def __call__(self, most: int) -> Iterator[Block]:
-        """All rows, at most so many in a block."""
+        """Yield all rows, at most `most` in a block."""
         arrow, first = need("pyarrow", "tables"), 0
         for batch in self.table.batches(self.columns):
             for at in range(0, batch.num_rows, most):
@@ -92,13 +91,13 @@ class Blocks:
                 if self.missing == "error" and not keep.all():
                     raise DataError(
                         f"{self.table.name} has an empty cell (or NaN) in data row {first + int(np.argmin(keep)) + 1}, in a "
-                        "column that is used; fill it in, or leave such rows out with missing='drop'."
+                        "column that is used; fill it in, or drop such rows with missing='drop'."
                     )
                 yield Block(whole, first, keep)
                 first += rows.num_rows
 
     def representative(self) -> tuple[pyarrow.Table, Int[np.ndarray, " k"], int]:
-        """Rows that show what the formula's terms learn, their numbers, and how many complete rows there are."""
+        """Return rows that determine the terms, their numbers, and the count of complete rows."""
         arrow = need("pyarrow", "tables")
         size = MAX_LEARNING_ROWS if TRANSFORMS.search(self.formula) else REPRESENTATIVE_ROWS
         span, count, read = _Span(self._as_names), 0, 0
@@ -111,11 +110,11 @@ class Blocks:
                 continue
             shown.add(block.table, numbers, span.new(block.table))
             sample.add(block.table, numbers, np.flatnonzero(keys(numbers, 0) <= limit))
-            if sample.count > 2 * size:  # those of the smallest keys are a random sample
+            if sample.count > 2 * size:  # the rows of the smallest keys are a random sample
                 limit = sample.cut(size)
         if not count:
             raise DataError(
-                f"every one of the {read:,} rows has a missing cell in a column that is used; take such columns out."
+                f"every one of the {read:,} rows has a missing cell in a column that is used; remove such columns."
                 if read
                 else f"{self.table.name} has no row; at least one is needed."
             )
@@ -127,7 +126,7 @@ class Blocks:
 
 
 class _Shown:
-    """Rows that are kept, and their numbers."""
+    """Selected rows and their numbers."""
 
     def __init__(self) -> None:
         self.tables: list[pyarrow.Table] = []
@@ -139,12 +138,12 @@ class _Shown:
 
     def add(self, table: pyarrow.Table, numbers: np.ndarray, which: np.ndarray) -> None:
         if len(which):
-            # taken, and not sliced: a slice would hold the whole block
+            # `take` instead of a slice, which would keep the whole block in memory
             self.tables.append(table.take(need("pyarrow", "tables").array(which)))
             self.numbers.append(numbers[which])
 
     def cut(self, size: int) -> np.uint64:
-        """Keep the `size` rows of the smallest keys; the largest key of theirs."""
+        """Keep the `size` rows of the smallest keys, and return the largest key among them."""
         numbers = np.concatenate(self.numbers)
         own = keys(numbers, 0)
         chosen = np.sort(np.argsort(own)[:size])
@@ -155,7 +154,7 @@ class _Shown:
 
 
 class _Span:
-    """Levels, and least and most numbers, of all columns so far."""
+    """Levels, minima and maxima of all columns so far."""
 
     def __init__(self, as_names: set[str]) -> None:
         self._as_names = as_names
@@ -163,7 +162,7 @@ class _Span:
         self._ends: dict[str, list[float]] = {}
 
     def new(self, table: pyarrow.Table) -> Int[np.ndarray, " k"]:
-        """The rows of this block with a level that was not there, or beyond the ends so far."""
+        """Return the rows of this block with a new level, or a number outside the range so far."""
         found: set[int] = set()
         for name in table.column_names:
             column = table.column(name).combine_chunks()
@@ -176,7 +175,7 @@ class _Span:
             if level.as_py() not in seen:
                 seen.add(level.as_py())
                 found.add(compute.index(column, level).as_py())
-            # one more than may be: the formula refuses it by name
+            # one more than allowed: the formula's check then raises with the column's name
             if len(seen) > MAX_CATEGORY_LEVELS + 1:
                 break
         return found
@@ -184,7 +183,7 @@ class _Span:
     def _of_numbers(self, name: str, column: Any) -> set[int]:
         types = need("pyarrow", "tables").types
         if not (types.is_integer(column.type) or types.is_floating(column.type)):
-            return {0}  # of what it is, the formula will say that it cannot take it
+            return {0}  # the formula's check raises for this type
         values = column.to_numpy(zero_copy_only=False)
         ends = self._ends.setdefault(name, [np.inf, -np.inf])
         least, most, found = int(np.argmin(values)), int(np.argmax(values)), set()
@@ -198,7 +197,7 @@ class _Span:
 
 
 def _categories(formula: str, table: pyarrow.Table, used: list[str]) -> set[str]:
-    """The columns whose values are names: texts, booleans, and what stands inside C(...)."""
+    """Return the columns whose values are names: texts, booleans, and arguments of C(...)."""
     types, parsed = need("pyarrow", "tables").types, parse(formula, table.column_names)
     found = {
         name for name in used
@@ -218,14 +217,14 @@ Spec = dict[str, Any]
 
 
 class BlockDesign(NamedTuple):
-    """What a formula makes of a block of rows, here or at a worker."""
+    """The design of a block of rows under a formula, computed locally or by a worker."""
 
     formula: str
     family: str
     given: dict[str, Any]
 
     def made(self, spec: Spec, dtype: Any, block: Block) -> tuple[Learnt, dict[str, np.ndarray]]:
-        """Design, outcome and what else rows have; of columns as they are standardised already."""
+        """Return design, outcome and extra data; unchanged columns are standardised already."""
         center, scale = np.asarray(spec["center"]), np.asarray(spec["scale"])
         table, state = block.table, spec["design"]
         levels = spec.get("levels") or spec.get("words")
@@ -249,10 +248,10 @@ class BlockDesign(NamedTuple):
         return rows, extra
 
     def standardised(self, spec: Spec, block: Block) -> Any:
-        """The rows as the model's posterior takes them: (x [n, p], y [n], ...), in single precision."""
+        """Return the rows for the model's posterior: (x [n, p], y [n], ...), in float32."""
         rows, extra = self.made(spec, np.float32, block)
         x = rows.x
-        if x.dtype != np.float32:  # else it was made so
+        if x.dtype != np.float32:  # else it is standardised already
             x = ((x - np.asarray(spec["center"])) / np.asarray(spec["scale"])).astype(np.float32)
         y = ((rows.y - spec["outcome_center"]) / spec["outcome_scale"]).astype(np.float32)
         unit = {"offset": spec["outcome_scale"]}

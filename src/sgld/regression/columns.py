@@ -1,10 +1,6 @@
-"""Whether the cells of the columns that a formula uses are what it can take.
+"""Checks of the columns that a formula uses, of the size of its design, and of its spelling.
 
-Sums over the rows of a design, a block at a time: a design is held once, not two or three times.
-
-How large the design of a formula will be, before it is made: its terms, columns and bytes.
-
-What was meant by a formula that cannot be read as it is written, and how to write it here.
+It also computes sums over the rows of a design in blocks, so that the design is held in memory only once.
 """
 
 from __future__ import annotations
@@ -32,27 +28,27 @@ if TYPE_CHECKING:
 
 
 DESIGN_ROWS_AT_ONCE = 65_536
-MIN_LARGE_BYTES = 2**25  # bytes, which are worth a tenth of a second
+MIN_LARGE_BYTES = 2**25  # bytes of a design from which a tenth of a second of collection pays
 
 
 def give_back(x: Float[np.ndarray, "N p"]) -> None:
-    """What the table took that a large design was made of: formulaic's caches refer to one another."""
+    """Free the memory of the table of a large design, because formulaic's caches are cyclic."""
     if x.nbytes >= MIN_LARGE_BYTES:
         gc.collect()
         need("pyarrow", "tables").default_memory_pool().release_unused()
 
 
 def blocks(x: Sized) -> Iterator[slice]:
-    """The rows, so many at a time."""
+    """Return slices of the rows, DESIGN_ROWS_AT_ONCE at a time."""
     return (slice(at, at + DESIGN_ROWS_AT_ONCE) for at in range(0, len(x), DESIGN_ROWS_AT_ONCE))
 
 
 def mean_and_sd(
     x: Float[np.ndarray, "N p"], about_mean: bool = True
 ) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
-    """Of every column; `about_mean=False`: mean 0 and the root mean square.
+    """Return mean and sd of every column; `about_mean=False`: 0 and the root mean square.
 
-    Of differences to the first row, so that a constant column has an sd of 0.
+    Differences to the first row are used, so that a constant column has an sd of 0.
 
     Example:
       >>> import numpy as np
@@ -70,7 +66,7 @@ def mean_and_sd(
 def standardised(
     x: Float[np.ndarray, "N p"], center: Float[np.ndarray, " p"], scale: Float[np.ndarray, " p"]
 ) -> Float[np.ndarray, "N p"]:
-    """(x - center) / scale, taken in double precision, in single."""
+    """Return (x - center) / scale in single precision, computed in double precision."""
     z = np.empty(x.shape, np.float32)
     for rows in blocks(x):
         z[rows] = (x[rows] - center) / scale
@@ -83,7 +79,7 @@ def gram(
     center: Float[np.ndarray, " p"],
     scale: Float[np.ndarray, " p"],
 ) -> Float[np.ndarray, "k k"]:
-    """The correlations of some columns: z^T z / N of z = (x - center) / scale."""
+    """Return the correlations of some columns: z^T z / N of z = (x - center) / scale."""
     total = np.zeros((len(columns), len(columns)))
     for rows in blocks(x):
         z = (x[rows][:, columns] - center[columns]) / scale[columns]
@@ -94,10 +90,10 @@ def gram(
 # -- size ----------------------------------------------------------------------------------
 
 
-MAX_FORMULA_CHARS = 20_000  # letters of a formula
+MAX_FORMULA_CHARS = 20_000  # characters of a formula
 MAX_TERMS = 5000
-MAX_CATEGORY_LEVELS = 1000  # of a category
-# matrices of the design's size that are held at once: pandas', NumPy's, standardised, kept
+MAX_CATEGORY_LEVELS = 1000  # levels of a category
+# matrices of the design's size in memory at once: pandas', NumPy's, standardised, stored
 DESIGN_COPIES_HELD = 6
 BASIS_SIZES = {
     "poly": "degree",
@@ -105,17 +101,17 @@ BASIS_SIZES = {
     "cc": "df",
     "cr": "df",
     "hashed": "levels",
-}  # whose argument is the columns'
+}  # the argument that sets the number of columns
 
 
 def check_terms(formula: str, columns: Collection[str]) -> None:
-    """UsageError where a formula is longer, or multiplies out into more terms, than can be meant.
+    """Raise UsageError where a formula is too long, or expands into too many terms.
 
-    Counted on the tree of its operators, before any term is made: (a + b)**9999 is one line.
+    Terms are counted on the tree of operators, before any is built: (a + b)**9999 is one line.
     """
     if len(formula) > MAX_FORMULA_CHARS:
         raise UsageError(
-            f"the formula has {len(formula):,} letters, and may have {MAX_FORMULA_CHARS:,}; make columns of its terms."
+            f"the formula has {len(formula):,} characters (at most {MAX_FORMULA_CHARS:,}); store its terms as columns."
         )
     from formulaic.parser import DefaultFormulaParser
 
@@ -125,12 +121,12 @@ def check_terms(formula: str, columns: Collection[str]) -> None:
     _check_powers(tree)
     if _counted(tree, len(columns)) > MAX_TERMS:
         raise UsageError(
-            f"formula {formula[:200]!r} multiplies out into more than {MAX_TERMS:,} terms; write those that you mean."
+            f"formula {formula[:200]!r} expands into more than {MAX_TERMS:,} terms; list the terms that you need."
         )
 
 
 def _check_powers(tree: Any) -> None:
-    """UsageError for x^2, which in formulas is x: a power multiplies terms out, and has one to multiply."""
+    """Raise UsageError for x^2, which formulas read as x: a power expands terms."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -138,14 +134,14 @@ def _check_powers(tree: Any) -> None:
         if below and node.operator.symbol in ("**", "^") and not hasattr(below[0], "operator"):
             base, power = below
             raise UsageError(
-                f"the formula's {base}{node.operator.symbol}{power} means {base} alone, as powers multiply terms out; "
+                f"the formula's {base}{node.operator.symbol}{power} means {base} alone, because powers expand terms; "
                 f"write I({base}**{power}), or poly({base}, {power})."
             )
         waiting.extend(below)
 
 
 def _counted(tree: Any, columns: int) -> float:
-    """Terms of a formula's tree, or more: what its operators go through, children before parents."""
+    """Return an upper bound on the terms of a formula's tree, children before parents."""
     order, waiting = [], [tree]
     while waiting:
         node = waiting.pop()
@@ -164,7 +160,7 @@ def _terms(node: Any, below: list[float], columns: int) -> float:
     symbol = node.operator.symbol
     if symbol in ("**", "^"):
         power = str(node.args[1])
-        # of an exponent that is no number the parser speaks
+        # the parser reports an exponent that is not a number
         return _power(below[0], int(power[:6])) if power.isdecimal() else below[0]
     if symbol == ":" or symbol == "in":
         return math.prod(below)
@@ -181,7 +177,7 @@ def _power(count: float, power: int) -> float:
 
 
 def check_columns_fit(terms: Any, table: pyarrow.Table) -> None:
-    """DataError for a category of more than MAX_CATEGORY_LEVELS levels, UsageError for a design beyond memory."""
+    """Raise DataError for too many levels of a category, UsageError for a design beyond memory."""
     widths = {factor.expr: _width(factor, table) for term in terms for factor in term.factors}
     total = sum(math.prod(widths[factor.expr] for factor in term.factors) for term in terms)
     check_memory(
@@ -192,7 +188,7 @@ def check_columns_fit(terms: Any, table: pyarrow.Table) -> None:
 
 
 def _width(factor: Any, table: pyarrow.Table) -> int:
-    """The columns that a factor makes, or more."""
+    """Return an upper bound on the columns of a factor."""
     kind = factor.eval_method.value
     if kind == "lookup":
         return (
@@ -228,19 +224,19 @@ def _size(node: ast.expr) -> int:
 
 
 def is_text(kind: Any, *, dictionary: bool = True) -> bool:
-    """Whether a column of this type is text, or, with `dictionary`, a category."""
+    """Return whether a column of this type is text or, with `dictionary`, a category."""
     types = need("pyarrow", "tables").types
     text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     return text or (dictionary and types.is_dictionary(kind))
 
 
 def _levels(expression: str, name: str, table: pyarrow.Table) -> int:
-    """Distinct values of a column. Raises DataError where they are more than a category may have."""
+    """Count a column's distinct values. Raises DataError for more than a category may have."""
     levels = len(table.column(name).unique())
     if levels > MAX_CATEGORY_LEVELS:
         raise DataError(
-            f"{expression} is a category with {levels:,} levels (at most {MAX_CATEGORY_LEVELS:,}); group them, take it as "
-            "a number where it is one, or take it out of the formula."
+            f"{expression} is a category with {levels:,} levels (at most {MAX_CATEGORY_LEVELS:,}); group them, use it as "
+            "a number where it is one, or remove it from the formula."
         )
     return levels
 
@@ -248,16 +244,19 @@ def _levels(expression: str, name: str, table: pyarrow.Table) -> int:
 # -- usable --------------------------------------------------------------------------------
 
 
-MAX_TEXT_LEVELS = 20  # up to so many, text is a category whatever it looks like
+MAX_TEXT_LEVELS = 20  # levels up to which any text is a category
 
 
 def check_cells(
     terms: Iterable[Any], table: pyarrow.Table, used: Iterable[str], numbers: Collection[str]
 ) -> None:
-    """DataError that names every column whose cells are not what a formula can take.
+    """Raise DataError with the name of every column whose cells a formula cannot use.
 
     Args:
-      numbers: columns that have to be of numbers; text in others is a category.
+      terms: the formula's terms.
+      table: the table.
+      used: the columns that the formula uses.
+      numbers: columns that must hold numbers; text in others is a category.
     """
     factors = [factor for term in terms for factor in term.factors]
     alone = {factor.expr for factor in factors if factor.eval_method.value == "lookup"}
@@ -267,7 +266,7 @@ def check_cells(
         kind = table.schema.field(name).type
         made = need("pyarrow", "tables").types.is_dictionary(
             kind
-        )  # a category by who made the table
+        )  # the table itself declares a category
         if name in numbers or not is_text(kind.value_type if made else kind, dictionary=False):
             return trouble_of(table, name)
         names = made or name in named
@@ -277,11 +276,15 @@ def check_cells(
 
 
 def _of_category(table: pyarrow.Table, name: str, alone: bool, named: bool) -> Trouble | None:
-    """Why text is no category: it means numbers, has a slip among numbers, or too many levels.
+    """Return the reason why text is not a category, or None.
+
+    The text means numbers, has an error among numbers, or has too many levels.
 
     Args:
-      alone: the column is a term by itself, which formulaic makes a category.
-      named: it stands inside C(...), or is a category of the table: its numbers are names.
+      table: the table.
+      name: the column.
+      alone: the column is a term by itself, which formulaic treats as a category.
+      named: it is an argument of C(...), or a category of the table: its numbers are names.
     """
     column = table.column(name)
     if is_text(column.type) and not is_text(column.type, dictionary=False):
@@ -301,12 +304,12 @@ def _of_category(table: pyarrow.Table, name: str, alone: bool, named: bool) -> T
             f"convert it to numbers, or write C({name}) where they are names",
         )
     if 0 < bad.sum() < len(levels) / 2:
-        return trouble_of(table, name)  # which names the slip
+        return trouble_of(table, name)  # reports the cell with the error
     if len(levels) > MAX_CATEGORY_LEVELS:
         return Trouble(
             name,
             f"is text with {len(levels)} levels (at most {MAX_CATEGORY_LEVELS})",
-            "group them, or take it out of the formula",
+            "group them, or remove it from the formula",
         )
     return None
 
@@ -322,7 +325,7 @@ QUOTED = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"")
 BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
 EQUALS_SIGN = re.compile(r":=|<-|<~|==?")
 GROUP_TERM = re.compile(r"\([^()|]*\|[^()]*\)")  # (1 | town)
-MISSING_OPERAND = re.compile(r"[~+*:/-]\s*([+*:/)]|$)")  # an operator, and nothing for it
+MISSING_OPERAND = re.compile(r"[~+*:/-]\s*([+*:/)]|$)")  # an operator without an operand
 PLAIN_NAME = re.compile(r"[^\W\d]\w*")  # a name that needs no backticks
 R_FUNCTIONS = {  # functions of R and its packages
     "factor": "C", "as.factor": "C", "ordered": "C", "ln": "log", "log1p": "np.log1p", "ns": "cr",
@@ -330,15 +333,15 @@ R_FUNCTIONS = {  # functions of R and its packages
 
 
 def meant(formula: str, columns: Collection[str]) -> str:
-    """A sentence to stand behind a refusal: what to write instead; empty where nothing is known.
+    """Return a sentence that follows an error and suggests a correct formula, or an empty text.
 
     Example:
       >>> from sgld.regression.columns import meant
       >>> print(meant("cost = age + factor(town)", ["cost", "age", "town"]))
-       Write 'cost ~ age + C(town)': '~' stands between outcome and predictors; factor is C here.
+       Write 'cost ~ age + C(town)': '~' separates outcome and predictors; factor is C here.
     """
     if GROUP_TERM.search(_bare(formula)):
-        return " Group terms such as (1 | town) are not there; a NumPyro model has them (docs/numpyro.md)."
+        return " Group terms such as (1 | town) are not supported; use a NumPyro model (docs/numpyro.md)."
     written, reasons = formula, []
     for change in (_tilde, _pluses, _functions, _backticks):
         changed, reason = change(written, columns)
@@ -349,19 +352,19 @@ def meant(formula: str, columns: Collection[str]) -> str:
         return f" Write {written!r}: {'; '.join(reasons)}."
     if MISSING_OPERAND.search(formula.replace("**", "^").strip()):
         return (
-            " Something is missing there: at the shell a formula with backticks stands in single quotes, since in "
-            "double quotes the shell takes what is in backticks for a command."
+            " Something is missing there: at the shell, quote a formula with backticks by single quotes, because in "
+            "double quotes the shell runs the text in backticks as a command."
         )
     return ""
 
 
 def _bare(formula: str) -> str:
-    """The formula, as long as it was, with x for everything in quotes."""
+    """Return the formula, at equal length, with x for everything in quotes."""
     return QUOTED.sub(lambda found: "x" * len(found[0]), formula)
 
 
 def _flat(formula: str) -> str:
-    """The same with x for everything in brackets."""
+    """Return the formula, at equal length, with x for everything in quotes or brackets."""
     bare = _bare(formula)
     while (flat := BRACKETS.sub(lambda found: "x" * len(found[0]), bare)) != bare:
         bare = flat
@@ -369,16 +372,16 @@ def _flat(formula: str) -> str:
 
 
 def _tilde(formula: str, columns: Collection[str]) -> tuple[str, str]:
-    """'~' for the sign that stands in its place."""
+    """Replace an equals sign or arrow by '~'."""
     flat = _flat(formula)
     found = EQUALS_SIGN.search(flat)
     if found is not None and "~" not in EQUALS_SIGN.sub("", flat):
         formula = f"{formula[: found.start()].rstrip()} ~ {formula[found.end() :].lstrip()}"
-    return formula, "'~' stands between outcome and predictors"
+    return formula, "'~' separates outcome and predictors"
 
 
 def _pluses(formula: str, columns: Collection[str]) -> tuple[str, str]:
-    """Pluses for commas."""
+    """Replace commas between predictors by pluses."""
     flat = _flat(formula)
     right = flat.find("~")
     commas = [i for i, letter in enumerate(flat) if letter == "," and 0 <= right < i]
@@ -388,7 +391,7 @@ def _pluses(formula: str, columns: Collection[str]) -> tuple[str, str]:
 
 
 def _functions(formula: str, columns: Collection[str]) -> tuple[str, str]:
-    """The names that functions have here."""
+    """Replace R's function names by the names used here."""
     bare, used = _bare(formula), []
     for name, here in R_FUNCTIONS.items():
         calls = list(re.finditer(rf"(?<![\w.]){re.escape(name)}(?=\s*\()", bare))
@@ -401,8 +404,8 @@ def _functions(formula: str, columns: Collection[str]) -> tuple[str, str]:
 
 
 def _backticks(formula: str, columns: Collection[str]) -> tuple[str, str]:
-    """Backticks around every column's name that needs them and has none."""
-    reason = "names with spaces or signs stand in backticks, and at the shell the formula in single quotes"
+    """Add backticks around every column name that needs them."""
+    reason = "quote column names that contain spaces or signs with backticks, and at the shell the formula with single quotes"
     odd = [
         c
         for c in columns

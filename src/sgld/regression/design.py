@@ -1,11 +1,11 @@
-"""Formulas to design matrices, with what was learnt from the training data kept as JSON.
+"""Design matrices of formulas, with the quantities estimated from the training data as JSON.
 
-`learn` reads a formula against a table; `apply` makes the same columns of other rows from the
+`learn` evaluates a formula on a table. `apply` builds the same columns for other rows from the
 state that `learn` returned: levels of categories, and the numbers inside transforms such as
-center(x), poly(x, 2) or bs(x, df=4). Formulas are evaluated by formulaic, as Python, once
-`expression` has found nothing in them but arithmetic on columns.
+center(x), poly(x, 2) or bs(x, df=4). formulaic evaluates formulas, as Python, after
+`expression` has checked that they hold nothing but arithmetic on columns.
 
-The design of a run on its table again, or on one that has grown: its columns are known.
+`learn_again` rebuilds the design of a run on its table, or on one that has grown, with known columns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 OFFSET_CALL = "offset("
-# whose columns are made with numbers learnt from all rows, beside the levels of categories
+# transforms whose columns depend on numbers estimated from all rows, besides the levels of categories
 TRANSFORMS = re.compile(r"(?<![\w.`])(bs|cc|center|cr|cs|lag|poly|scale|standardize)\s*\(")
 
 
@@ -42,12 +42,14 @@ class Learnt(NamedTuple):
 
 
 def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> Learnt:
-    """What a formula makes of the rows of a table, and what it learns from them.
+    """Evaluate a formula on the rows of a table, and estimate the state of its terms.
 
-    A term offset(...) is added to the linear predictor as it is, without a coefficient.
+    A term offset(...) is added to the linear predictor unchanged, without a coefficient.
 
     Args:
-      numbers: columns beside the formula's that have to be of numbers.
+      table: the training rows.
+      formula: "outcome ~ predictors".
+      numbers: columns besides the formula's that must hold numbers.
 
     Raises:
       UsageError: the formula does not parse, has no outcome or several, or no predictors.
@@ -92,13 +94,13 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
 
 
 def columns_of(formula: str, table: pyarrow.Table) -> tuple[str, list[str]]:
-    """The outcome as it is written, and every column that the formula uses. Raises as `learn`."""
+    """Return the outcome as written, and every column that the formula uses. Raises as `learn`."""
     parsed = parse(formula, table.column_names)
     return str(next(iter(parsed.lhs))), used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
 
 
 def predictors(state: dict[str, Any], table: pyarrow.Table) -> list[str]:
-    """The columns of another table that `apply` needs. Raises DataError where one is missing."""
+    """Return the columns of another table that `apply` needs; DataError if one is missing."""
     parsed = parse(state["formula"], state["columns"])
     return used_columns(state["formula"], parsed.rhs, table)
 
@@ -106,10 +108,10 @@ def predictors(state: dict[str, Any], table: pyarrow.Table) -> list[str]:
 def apply(
     state: dict[str, Any], table: pyarrow.Table
 ) -> tuple[Float[np.ndarray, "N p"], Float[np.ndarray, " N"] | None]:
-    """The columns of `state["names"]` for the rows of another table, which needs no outcome; and
-    the sum of the offsets.
+    """Return the columns of `state["names"]` for other rows, and the sum of the offsets.
 
-    Raises DataError for a missing column, a bad cell, or a level the training data did not have.
+    The rows need no outcome. Raises DataError for a missing column, a bad cell, or a level that the training
+    data did not have.
     """
     from formulaic import ModelSpec
     from formulaic.materializers.types import NAAction
@@ -133,8 +135,8 @@ def apply(
     names = [str(name) for name in matrix.model_spec.column_names]
     if [name for name in names if not name.startswith(OFFSET_CALL)] != state["names"]:
         raise DataError(
-            f"these rows give the columns {names} where the training data gave "
-            f"{state['names']}; give each column the type it had."
+            f"these rows give the columns {names}, but the training data gave "
+            f"{state['names']}; give each column the type it had in training."
         )
     _check_levels(evaluator, state)
     return _split(_finite(matrix, names), names, state)
@@ -143,7 +145,7 @@ def apply(
 def apply_with_outcome(
     state: dict[str, Any], table: pyarrow.Table, formula: str, numbers: Collection[str] = ()
 ) -> Learnt:
-    """As `learn`, of some of the rows that `state` was learnt from, or of more of their kind."""
+    """Evaluate, as `learn`, some of the rows of `state`'s training, or more of their kind."""
     x, offset = apply(state, table)
     parsed = parse(formula, table.column_names)
     outcome = str(next(iter(parsed.lhs)))
@@ -158,7 +160,7 @@ def apply_with_outcome(
 def _split(
     values: np.ndarray, names: list[str], state: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """The columns that get coefficients, and the sum of the offsets, None without one."""
+    """Return the columns with coefficients, and the sum of the offsets, None without one."""
     offsets = np.array([name.startswith(OFFSET_CALL) for name in names])
     for name, is_offset in zip(names, offsets, strict=True):
         kind = state["factors"].get(name, {}).get("kind")
@@ -173,7 +175,7 @@ def _split(
 
 
 def parse(formula: str, columns: list[str]) -> Any:
-    """A formula, its outcome left and its terms right. Raises UsageError where it is none."""
+    """Parse a formula into outcome and terms. Raises UsageError for an invalid formula."""
     formulaic = need("formulaic", "tables")
     need("pyarrow", "tables")
     context = {"__formulaic_variables_available__": columns}
@@ -184,7 +186,7 @@ def parse(formula: str, columns: list[str]) -> Any:
         parsed = formulaic.Formula.from_spec(formula, context=context)
     except UsageError:
         raise
-    # of a formula that means nothing, its parser raises what it pleases
+    # formulaic's parser raises any kind of error for an invalid formula
     except Exception as error:
         reason = first_line(error).replace("insuffient", "insufficient")
         hint = meant(formula, columns)
@@ -210,7 +212,7 @@ def parse(formula: str, columns: list[str]) -> Any:
 
 
 def used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> list[str]:
-    """The columns that the terms name, which hold nothing that a formula may not say."""
+    """Return the columns that the terms name, after a check of each term's expression."""
     columns, used = table.column_names, set()
     for factor in (factor for term in terms for factor in term.factors):
         if factor.eval_method.value == "lookup":
@@ -237,14 +239,14 @@ def used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> li
 
 
 def _without_header(columns: list[str]) -> str:
-    """A sentence for a file whose first row is taken for its header, and has numbers in it."""
+    """Return a sentence for a file whose header seems to be a row of numbers."""
     if 3 * sum(map(is_number, columns)) < len(columns):
         return ""
-    return " The first line seems to be a row, where the names of the columns should stand; put names there."
+    return " The first line seems to be a data row; add a line with the names of the columns before it."
 
 
 def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:
-    """The columns used, as pandas ones, of types a formula can take."""
+    """Return the used columns as a pandas frame, with types that a formula accepts."""
     arrow = need("pyarrow", "tables")
     types = arrow.types
     columns = {}
@@ -260,16 +262,14 @@ def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:
 
 
 def _check_meant(formula: str, outcome: str, terms: Iterable[Any]) -> None:
-    """UsageError for an outcome that predicts itself, DataError for a column that looks like the intercept."""
+    """Raise UsageError if the outcome predicts itself, DataError for a column named Intercept."""
     for factor in (factor for term in terms for factor in term.factors):
         if factor.expr == outcome:
             raise UsageError(
-                f"formula {formula!r} has its outcome {outcome!r} among the predictors; take it out there."
+                f"formula {formula!r} has its outcome {outcome!r} among the predictors; remove it there."
             )
         if factor.expr == "Intercept" and factor.eval_method.value == "lookup":
-            raise DataError(
-                "column 'Intercept' has the name that the intercept has in every table; rename it."
-            )
+            raise DataError("column 'Intercept' has the reserved name of the intercept; rename it.")
 
 
 def _evaluator(frame: pandas.DataFrame) -> Any:
@@ -281,9 +281,9 @@ def _evaluator(frame: pandas.DataFrame) -> Any:
 def _matrices(
     evaluator: Any, frame: pandas.DataFrame, parsed: Any, formula: str
 ) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Outcome, predictors and the spec of what was learnt.
+    """Return outcome, predictors and the spec with the estimated state.
 
-    Columns as they are teach nothing: of many rows they are taken a block at a time, where
+    Unchanged columns estimate nothing. If there are many rows, they are evaluated a block at a time, where
     formulaic would hold every column three times.
     """
     factors = [
@@ -307,9 +307,9 @@ def _evaluate(evaluator: Any, spec: Any, formula: str) -> Any:
 
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore", DataMismatchWarning)  # answered by _check_levels
+            warnings.simplefilter("ignore", DataMismatchWarning)  # _check_levels raises instead
             return evaluator.get_model_matrix(spec, na_action="ignore", output="numpy")
-    # what a function says of arguments that it cannot take is its own affair
+    # a function may raise any kind of error for arguments that it does not accept
     except Exception as error:
         reason = first_line(error)
         raise DataError(
@@ -332,9 +332,9 @@ def _check_levels(evaluator: Any, state: dict[str, Any]) -> None:
                 f"{expression} is {np.asarray(values)[row]!s} in data row {row + 1}, a level "
                 f"outside {shown}; drop such rows or recode them."
             )
-        if len(levels) == 1:  # of which formulaic makes no column at all
+        if len(levels) == 1:  # formulaic gives it no column
             raise DataError(
-                f"{expression} is constant ({levels[0]!r} in every row); take it out of the formula."
+                f"{expression} is constant ({levels[0]!r} in every row); remove it from the formula."
             )
 
 
@@ -356,7 +356,7 @@ def _finite(matrix: Any, names: list[str]) -> Float[np.ndarray, "N p"]:
 
 
 def _to_json(value: Any) -> Any:
-    """Scalars and lists as they are; dicts (any keys) and arrays tagged."""
+    """Convert to JSON: scalars and lists unchanged, dicts (any keys) and arrays tagged."""
     if isinstance(value, dict):
         return {"dict": [[_to_json(k), _to_json(v)] for k, v in value.items()]}
     if isinstance(value, np.ndarray):
@@ -368,8 +368,8 @@ def _to_json(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise DataError(
-        f"the formula learns {value!r} from the data, which cannot be kept as JSON; "
-        "make its column numbers or text."
+        f"the formula estimates {value!r} from the data, which cannot be stored as JSON; "
+        "convert its column to numbers or text."
     )
 
 
@@ -391,7 +391,7 @@ class OtherColumns(DataError):
         self.lost = [name for name in before if name not in now]
         self.came = [name for name in now if name not in before]
         super().__init__(
-            f"the table gives the columns {now} where the run has {before}; give the data the run was made from."
+            f"the table gives the columns {now}, but the run has {before}; give the data that the run was fitted to."
         )
 
 
@@ -400,10 +400,11 @@ def learn_again(
     table: pyarrow.Table, formula: str, numbers: Collection[str] = (), *,
     other: Callable[..., Learnt] | None = None, dtype: Any = np.float32,
 ) -> Learnt:  # fmt: skip
-    """As `learn`, where its state is known: of columns as they are x is (x - center) / scale, in single precision.
+    """Evaluate a formula whose state is known; for unchanged columns x is (x - center) / scale.
 
-    The same bits as by way of formulaic, which holds each number twice more and takes three times as long.
-    Of other columns `other` makes x, in double precision and neither centred nor scaled.
+    That x is in single precision and equals formulaic's result bit for bit; formulaic holds each number twice
+    more and takes three times as long. For other columns `other` computes x, in double precision and not
+    standardised.
     """
     parsed = parse(formula, table.column_names)
     outcome = str(next(iter(parsed.lhs)))
@@ -421,7 +422,7 @@ def learn_again(
 
 
 def _as_they_are(names: list[str], parsed: Any, table: pyarrow.Table) -> bool:
-    """Whether outcome and predictors are columns of numbers of the table, and nothing is made of them."""
+    """Return whether outcome and predictors are unchanged numeric columns of the table."""
     types = need("pyarrow", "tables").types
     factors = [f for side in (parsed.lhs, parsed.rhs) for term in side for f in term.factors]
     if not all(factor.eval_method.value in ("lookup", "literal") for factor in factors):

@@ -1,8 +1,8 @@
-"""What a formula may say: a fixed list of functions, operators and names, checked before anything is evaluated.
+"""The functions, operators and names allowed in a formula, checked before evaluation.
 
-Formulas come from files of strangers too, and formulaic evaluates a factor such as `I(x + 1)` as
-Python, with everything that Python has built in. So each factor is parsed as formulaic will parse
-it, and refused unless it is arithmetic on columns, numbers and the functions named here.
+Formulas also come from files of strangers, and formulaic evaluates a factor such as `I(x + 1)` as
+Python, with all of Python's builtins. Each factor is therefore parsed as formulaic parses it, and
+rejected unless it is arithmetic on columns, numbers and the functions listed here.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ CONTRASTS = frozenset({"diff", "helmert", "poly", "sas", "sum", "treatment"})
 MEMBERS = {"np": NUMPY, "contr": CONTRASTS}
 BASES = frozenset(
     {"bs", "cc", "cr", "cs", "hashed", "lag", "poly"}
-)  # whose whole numbers are sizes
+)  # functions whose whole-number arguments are sizes
 OPERATORS = (
     ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.UAdd, ast.USub, ast.Invert,
     ast.Not, ast.And, ast.Or, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
 )  # fmt: skip
 MAX_POWER, MAX_BASIS_SIZE = 64, 1000
-MAX_FACTOR_CHARS = 2000  # letters of a factor
+MAX_FACTOR_CHARS = 2000  # characters of a factor
 MAX_DEPTH = 40
 
 
 def check_expression(expression: str, columns: Collection[str]) -> set[str]:
-    """The names in a factor that should be columns.
+    """Return the names in a factor that should be columns.
 
-    Raises UsageError unless it is arithmetic on them, and no more.
+    Raises UsageError unless the factor is arithmetic on them alone.
     """
     from formulaic.utils.code import sanitize_variable_names
 
     if len(expression) > MAX_FACTOR_CHARS:
         raise UsageError(
-            f"a term of the formula has {len(expression)} letters, and may have {MAX_FACTOR_CHARS}; make a column of it."
+            f"a term of the formula has {len(expression)} characters (at most {MAX_FACTOR_CHARS}); store it as a column."
         )
     aliases: dict[str, str] = {}
     try:
@@ -62,14 +62,14 @@ class _Checker:
 
     def refuse(self, what: str, hint: str = "") -> UsageError:
         return UsageError(
-            f"the formula's term {self.expression!r} uses {what}, which a formula may not: it may use columns, "
+            f"the formula's term {self.expression!r} uses {what}, which is not allowed. A formula may use columns, "
             f"numbers, arithmetic, and functions such as log, center, poly, bs, C and np.sqrt.{hint}"
         )
 
     def check(self, node: ast.expr, depth: int = 0) -> None:
-        """UsageError unless the node, and all below it, is of the kinds listed."""
+        """Raise UsageError unless the node, and all below it, is of the kinds listed."""
         if depth > MAX_DEPTH:
-            raise self.refuse(f"more than {MAX_DEPTH} brackets in brackets")
+            raise self.refuse(f"more than {MAX_DEPTH} nested brackets")
         below: list[ast.expr] = []
         if isinstance(node, ast.Constant):
             self.constant(node.value)
@@ -97,7 +97,7 @@ class _Checker:
         else:
             raise self.refuse(f"{ast.unparse(node)[:60]!r}")
         for part in below:
-            # lists of levels and knots stand as arguments alone: one times a number is memory
+            # lists are allowed as arguments only: a list times a number can exhaust memory
             if isinstance(node, ast.Call) and isinstance(part, (ast.List, ast.Tuple)):
                 for item in part.elts:
                     self.check(item, depth + 1)
@@ -108,7 +108,7 @@ class _Checker:
             self.check(part, depth + 1)
 
     def constant(self, value: object) -> None:
-        """Numbers, truth values, None, and words that cannot end a quotation."""
+        """Check a constant: a number, truth value, None, or text that cannot end a quotation."""
         if isinstance(value, str):
             if any(letter in "\"'\\`" or not letter.isprintable() for letter in value):
                 raise self.refuse(f"the text {value[:40]!r}")
@@ -131,7 +131,7 @@ class _Checker:
             raise self.refuse(f"{ast.unparse(node)[:60]!r}")
 
     def arguments(self, node: ast.Call) -> None:
-        """No ** of a dict, and no size that is memory."""
+        """Reject ** of a dict, and a size that needs too much memory."""
         if any(keyword.arg is None or keyword.arg.startswith("_") for keyword in node.keywords):
             raise self.refuse("an argument without a name of its own")
         name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -157,6 +157,6 @@ class _Checker:
                 return
             raise self.refuse(f"{ast.unparse(node)[:60]!r} (a power is a number up to {MAX_POWER})")
         if isinstance(op, ast.BitXor):
-            raise self.refuse(f"{ast.unparse(node)[:60]!r}", " A power is written **.")
+            raise self.refuse(f"{ast.unparse(node)[:60]!r}", " Write a power as **.")
         if not isinstance(op, OPERATORS):
             raise self.refuse(f"{ast.unparse(node)[:60]!r}")

@@ -1,19 +1,17 @@
-"""Families of outcomes: the law of one outcome y given its linear predictor eta.
+"""Families of outcomes: the distribution of one outcome y given its linear predictor eta.
 
     eta = x . coefficients + offset,     y | eta ~ family(mean(eta), dispersion)
 
 A family is one entry at the end of this file. Its log likelihood is one function of (position,
-datum) for as long as Python runs, so that every model of the family shares one compiled step;
-`position` is {"coefficients": [p]} plus one scalar per name in `dispersion`, and `datum` is (x [p],
+datum) for the whole process, so that every model of the family shares one compiled step.
+`position` is {"coefficients": [p]} plus one scalar per name in `dispersion`. `datum` is (x [p],
 y), or (x, y, {"offset", "weight", "trials"}) with those of the three that the model has. A weight w
-counts a row w times. What runs outside compiled code (`mean`, `sd`, `sample`, `check`) is NumPy in
+counts a row w times. The functions outside compiled code (`mean`, `sd`, `sample`, `check`) use NumPy in
 float64.
 
-The log density of one outcome y given its linear predictor eta, family by family.
-
-Each is (eta, y, position, extra) -> scalar, with its normalising constant: `position` holds the
-family's dispersion by name, `extra` the trials where there are any. NumPyro's densities where it
-has them and float32 can hold them.
+The log densities are functions (eta, y, position, extra) -> scalar, with their normalising constants.
+`position` holds the family's dispersion by name, and `extra` the trials, if any. They use NumPyro's
+densities where these exist and float32 can represent them.
 """
 
 from __future__ import annotations
@@ -40,33 +38,33 @@ SMALLEST_POSITIVE = float(np.finfo(np.float32).tiny)
 
 
 def gaussian(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log N(y; eta, sigma^2) = -((y - eta) / sigma)^2 / 2 - log sigma - log(2 pi) / 2."""
+    """Return log N(y; eta, sigma^2) = -((y - eta) / sigma)^2 / 2 - log sigma - log(2 pi) / 2."""
     sigma = position["sigma"]
     residual = (y - eta) / sigma
     return -0.5 * residual**2 - jnp.log(sigma) - 0.5 * LOG_2PI
 
 
 def student_t(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log t_df((y - eta) / sigma) - log sigma."""
+    """Return log t_df((y - eta) / sigma) - log sigma."""
     from numpyro.distributions import StudentT
 
     return StudentT(position["df"], eta, position["sigma"]).log_prob(y)
 
 
 def bernoulli(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log P(y) = log sigmoid((2 y - 1) eta), which neither overflows nor cancels."""
+    """Return log P(y) = log sigmoid((2 y - 1) eta), which neither overflows nor cancels."""
     return jax.nn.log_sigmoid((2 * y - 1) * eta)
 
 
 def binomial(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log P(y) of y successes in the trials, each with log odds eta."""
+    """Return log P(y) of y successes in the trials, each with log odds eta."""
     from numpyro.distributions import BinomialLogits
 
     return BinomialLogits(eta, extra["trials"]).log_prob(y)
 
 
 def categorical(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log P(y) = logits_y - log sum_k exp(logits_k), logits = (0, eta)."""
+    """Return log P(y) = logits_y - log sum_k exp(logits_k), logits = (0, eta)."""
     from numpyro.distributions import CategoricalLogits
 
     logits = jnp.concatenate([jnp.zeros_like(eta[:1]), eta])
@@ -74,29 +72,29 @@ def categorical(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[
 
 
 def poisson(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log P(y) = y eta - exp(eta) - log y!"""
+    """Return log P(y) = y eta - exp(eta) - log y!"""
     return y * eta - jnp.exp(eta) - gammaln(y + 1)
 
 
 def negative_binomial(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log P(y) with mean mu = exp(eta) and variance mu + overdispersion mu^2.
+    """Return log P(y) with mean mu = exp(eta) and variance mu + overdispersion mu^2.
 
-    Of k = 1 / overdispersion, the concentration: where the data are all but Poisson, k is large, and
-    NumPyro's differences of log gamma functions are float32's rounding alone.
+    It uses the concentration k = 1 / overdispersion. For nearly Poisson data k is large, and NumPyro's
+    differences of log gamma functions are then mere rounding errors of float32.
     """
     log_k = -jnp.log(position["overdispersion"])
-    k = jnp.exp(log_k)  # of 1 / x the derivative is lost where x^2 is 0 in float32
+    k = jnp.exp(log_k)  # 1 / x loses its derivative where x^2 is 0 in float32
     excess = eta - log_k
     rising = _log_rising(k, y) - gammaln(y + 1)
     return rising + y * excess - (k + y) * jax.nn.softplus(excess)
 
 
 def _log_rising(k: Array, y: Array) -> Float[Array, ""]:
-    """log Gamma(k + y) - log Gamma(k), without their difference: k, y >= 0.
+    """Return log Gamma(k + y) - log Gamma(k) for k, y >= 0, without cancellation.
 
-    By four steps of Gamma(x + 1) = x Gamma(x), then Stirling's series, four terms of which are
-    exact to 2e-8 from 4 on. A quarter of the time of `betaln`, half of its compilation, and right
-    in its second derivative where k = y + 1, which betaln's, which orders its arguments, is not.
+    The function takes four steps of Gamma(x + 1) = x Gamma(x), then Stirling's series, whose first four terms
+    are exact to 2e-8 from 4 on. It takes a quarter of the time of `betaln` and half of its compilation. Its
+    second derivative is correct at k = y + 1, where that of betaln, which orders its arguments, is not.
     """
     a = k + 4
     b = a + y
@@ -110,7 +108,7 @@ def _log_rising(k: Array, y: Array) -> Float[Array, ""]:
 
 
 def gamma(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log p(y) with mean mu = exp(eta) and variance mu^2 / shape: y / mu ~ gamma(shape, shape)."""
+    """Return log p(y), mean mu = exp(eta), variance mu^2 / shape: y / mu ~ gamma(shape, shape)."""
     from numpyro.distributions import Gamma
 
     shape = position["shape"]
@@ -118,7 +116,7 @@ def gamma(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array,
 
 
 def lognormal(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log p(y) = log N(log y; eta, sigma^2) - log y: exp(eta) is the median of y."""
+    """Return log p(y) = log N(log y; eta, sigma^2) - log y: exp(eta) is the median of y."""
     log_y = jnp.log(y)
     return gaussian(eta, log_y, position, extra) - log_y
 
@@ -128,25 +126,25 @@ def lognormal(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Ar
 
 @dataclass(frozen=True)
 class Family:
-    """One family; eta and what follows from it may have any shape.
+    """One family of outcomes; eta and the functions of it may have any shape.
 
     Attributes:
-      name: what the user types.
+      name: the name that the user types.
       link: the scale of eta, in words.
       log_likelihood: (position, datum) -> scalar, normalising constant included.
       check: (y [N], column name) -> None; DataError with the first data row out of range.
-      centre: y [N] (its log where `log_outcome`) -> a typical eta, finite whatever y is; the prior of
-        the intercept sits there. Of y it asks `sum()`, `mean()` and `size` alone, which is all that is
-        known of rows on the disk; families with `levels` are an exception.
-      mean: (eta, given) -> E[y | eta]; `given` holds what else the law needs by name, dispersions
+      centre: y [N] (its log where `log_outcome`) -> a typical eta, finite for any y; the centre of the
+        intercept's prior. It uses only `sum()`, `mean()` and `size` of y, which are available for
+        rows on disk; families with `levels` are an exception.
+      mean: (eta, given) -> E[y | eta]; `given` holds the other parameters by name, dispersions
         and trials, broadcasting against eta.
       sd: (eta, given) -> sd[y | eta].
       sample: (rng, eta, given) -> draws of y given eta.
-      dispersion: names of the positive parameters beside the coefficients.
-      location_scale: y and eta may be shifted and scaled together, sigma scaling along; such an
+      dispersion: names of the positive parameters besides the coefficients.
+      location_scale: y and eta may be shifted and scaled together, with sigma scaled too; such an
         outcome is standardised before sampling.
-      log_outcome: log y, less the offset, is what eta and sigma are of; sigma's prior has its sd.
-      trials: y counts successes among trials, which the table has to name.
+      log_outcome: eta and sigma refer to log y minus the offset; sigma's prior uses its sd.
+      trials: y counts successes among trials, which the table must name.
       levels: y is the number of a level, and eta has one entry per level but the first.
     """
 
@@ -165,17 +163,17 @@ class Family:
     levels: bool = False
 
     def bare(self, y: np.ndarray, extra: dict[str, np.ndarray]) -> np.ndarray:
-        """Return outcomes [N] in the unit of eta: less the offset, per trial, or unchanged."""
+        """Return outcomes [N] in the unit of eta: minus the offset, per trial, or unchanged."""
         if self.log_outcome or self.location_scale:
             return (np.log(y) if self.log_outcome else y) - extra.get("offset", 0.0)
         return y / extra.get("trials", 1.0)
 
 
 def find_family(name: str) -> Family:
-    """The family called `name`, or by a common other name of it ("logistic", "negbin").
+    """Return the family called `name`, or by a common alias of it ("logistic", "negbin").
 
     Raises UsageError, with the nearest name, for an unknown one, and MissingExtra where it needs
-    NumPyro and there is none.
+    NumPyro and NumPyro is not installed.
     """
     plain = str(name).lower().replace("_", "-").replace(" ", "-")
     plain = ALIASES.get(plain.replace("-", ""), ALIASES.get(plain, plain))
@@ -189,7 +187,7 @@ def find_family(name: str) -> Family:
 
 
 def check_trials(kind: Family, trials: Any) -> None:
-    """UsageError where trials are missing, or not the family's."""
+    """Raise UsageError where trials are missing, or the family has none."""
     if kind.trials != (trials is not None):
         needs = "needs trials, the column of their numbers" if kind.trials else "has no trials"
         other = " An outcome of single trials is the bernoulli family's." if kind.trials else ""
@@ -199,9 +197,9 @@ def check_trials(kind: Family, trials: Any) -> None:
 def _likelihood(
     density: Callable, *, log_concave: bool = False
 ) -> Callable[[PyTree, PyTree], Array]:
-    """(position, datum) -> weight log p(y | eta), from density(eta, y, position, extra).
+    """Build (position, datum) -> weight log p(y | eta) from density(eta, y, position, extra).
 
-    `log_concave`: in eta, of a family without dispersion; in the coefficients then, too.
+    `log_concave`: the density is log-concave in eta and has no dispersion, so it is log-concave in the coefficients.
     """
 
     def log_likelihood(position: PyTree, datum: PyTree) -> Float[Array, ""]:
@@ -223,15 +221,15 @@ def _refuse(bad: np.ndarray, y: np.ndarray, name: str, needed: str) -> None:
         row = int(np.argmax(bad))
         raise DataError(
             f"outcome {name!r} is {y[row]:.10g} in data row {row + 1}; {needed}; "
-            "mend the rows or choose another family."
+            "fix the rows or choose another family."
         )
 
 
 def _check_varies(y: np.ndarray, name: str) -> None:
     if np.ptp(y) == 0:
         raise DataError(
-            f"outcome {name!r} is constant ({y[0]:.10g} in every row); its sd cannot be learnt, "
-            "so choose another outcome."
+            f"outcome {name!r} is constant ({y[0]:.10g} in every row), so its sd cannot be estimated; "
+            "choose another outcome."
         )
 
 
@@ -259,7 +257,7 @@ def _check_lognormal(y: np.ndarray, name: str) -> None:
         y < SMALLEST_POSITIVE,
         y,
         name,
-        f"float32 holds positive numbers from {SMALLEST_POSITIVE:.2g} on",
+        f"float32 holds positive numbers from {SMALLEST_POSITIVE:.2g}",
     )
     _check_varies(y, name)
 
@@ -296,7 +294,7 @@ def _student_t_sd(eta: np.ndarray, given: PyTree) -> np.ndarray:
 
 
 def _sample_poisson(rng: np.random.Generator, eta: np.ndarray, given: PyTree) -> np.ndarray:
-    # NumPy refuses means above 9.2e18
+    # NumPy rejects means above 9.2e18
     return rng.poisson(np.exp(np.minimum(eta, 43.0))).astype(np.float64)
 
 
@@ -309,7 +307,7 @@ def _sample_negative_binomial(
 
 
 def _probabilities(eta: np.ndarray, given: PyTree) -> np.ndarray:
-    """[..., K] of eta [..., K - 1]."""
+    """Return probabilities [..., K] for eta [..., K - 1]."""
     logits = np.concatenate([np.zeros((*eta.shape[:-1], 1)), eta], axis=-1)
     logits = logits - logits.max(axis=-1, keepdims=True)
     weights = np.exp(logits)
@@ -451,7 +449,7 @@ FAMILIES = {
         LOGNORMAL,
     )
 }  # fmt: skip
-# what people call them elsewhere
+# common aliases
 ALIASES = {
     "normal": "gaussian", "linear": "gaussian", "logistic": "bernoulli", "logit": "bernoulli",
     "binary": "bernoulli", "multinomial": "categorical", "softmax": "categorical",
@@ -460,12 +458,12 @@ ALIASES = {
     "student": "student-t", "t": "student-t", "robust": "student-t", "count": "poisson",
     "log-normal": "lognormal",
 }  # fmt: skip
-# what people ask for that is not here, and what comes nearest
-NOT_A_FAMILY = "It is not there yet; a NumPyro model has it (docs/numpyro.md)."
+# names of unsupported families, and the nearest alternative
+NOT_A_FAMILY = "It is not supported; use a NumPyro model (docs/numpyro.md)."
 ALTERNATIVES = {
-    "exponential": "Take gamma, which learns its shape beside it.",
-    "quasipoisson": "Counts that vary more than Poisson's are negative-binomial.",
-    "probit": "Take bernoulli, whose link is the log odds.",
+    "exponential": "Use gamma, which also estimates its shape.",
+    "quasipoisson": "Use negative-binomial for counts that vary more than Poisson counts.",
+    "probit": "Use bernoulli, whose link is the log odds.",
     **dict.fromkeys(
         ("beta", "ordinal", "cumulative", "zip", "zinb", "zero-inflated", "hurdle", "weibull", "cox", "tweedie"),
         NOT_A_FAMILY,

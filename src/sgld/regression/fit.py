@@ -1,9 +1,7 @@
-"""Regression from a file to a run directory: what `sgld fit`, `resume` and `predict` call.
+"""Regression from a file to a run directory, for `sgld fit`, `resume` and `predict`.
 
-A run of kind "formula" carries in run.json what makes its model again: the data file with the
-hash of its bytes, and `FormulaModel.spec`.
-
-From what a user gives `sgld.fit` to a model with its rows: in memory, or on the disk where they are many.
+run.json of a run of kind "formula" contains what is needed to rebuild its model: the data file with the
+hash of its bytes, and `FormulaModel.spec`. The model's rows are in memory, or on disk where they are many.
 """
 
 from __future__ import annotations
@@ -53,10 +51,10 @@ from .streaming import Streamed, is_large
 if TYPE_CHECKING:
     import pyarrow
 
-# -- doors ---------------------------------------------------------------------------------
+# -- models --------------------------------------------------------------------------------
 
 
-DESIGN_PLACE_KEY = "rows"  # in run.json, beside the path, where the design lies on the disk
+DESIGN_PLACE_KEY = "rows"  # the key in run.json, next to the path, of a design on disk
 ON_DISK = {DESIGN_PLACE_KEY: "on disk"}
 
 
@@ -64,12 +62,19 @@ def model_of(
     data: Any, place: dict[str, Any], formula: str, family: str, prior: str | None,
     columns: dict[str, Any], missing: str, seed: int, progress: bool, workers: Workers | None = None,
 ) -> tuple[FormulaModel, dict[str, Any] | None, dict[str, str | None]]:  # fmt: skip
-    """The model with its rows; where these are from, for run.json; and the names of `columns`.
+    """Build the model with its rows; return it, their origin for run.json, and column names.
 
     Args:
+      data: as for `sgld.fit`.
       place: sep, decimal, table and database of `sgld.fit`.
+      formula: as for `sgld.fit`.
+      family: as for `sgld.fit`.
+      prior: as for `sgld.fit`.
       columns: weights and trials, names or numbers.
-      workers: of a design on the disk.
+      missing: as for `sgld.fit`.
+      seed: of the shuffle of rows on disk.
+      progress: whether to print progress.
+      workers: the workers for a design on disk.
     """
     if _may_be_large(data, columns):
         source = TableSource.of(data, place["table"], place["database"], place["sep"], place["decimal"])  # fmt: skip
@@ -84,7 +89,7 @@ def model_of(
 
 
 def _may_be_large(data: Any, columns: dict[str, Any]) -> bool:
-    """Whether it is a file, and nothing is given apart."""
+    """Return whether `data` is a file and all `columns` are names."""
     apart = any(not (value is None or isinstance(value, str)) for value in columns.values())
     return isinstance(data, (str, Path)) and not apart
 
@@ -106,12 +111,12 @@ def _on_disk(
 
 
 def is_on_disk(stored: Any) -> bool:
-    """Whether the data of a run.json are those of a design on the disk."""
+    """Return whether the data of a run.json belong to a design on disk."""
     return isinstance(stored, dict) and stored.get(DESIGN_PLACE_KEY) == ON_DISK[DESIGN_PLACE_KEY]
 
 
 class Part(NamedTuple):
-    """A part of a table on the disk: its digest, and the rows of the table up to its end that went later, sorted."""
+    """A part of a table on disk: its digest, and the sorted dropped rows up to its end."""
 
     source: TableSource
     digest: str
@@ -119,18 +124,18 @@ class Part(NamedTuple):
 
 
 def sources_of(stored: dict[str, Any]) -> list[Part]:
-    """The parts of such data. RunError where one is missing."""
+    """Return the parts of such data. Raises RunError where one is missing."""
     parts = stored.get("parts")
     if parts is None:
         dropped = np.asarray(stored.get("dropped", []), np.int64)
         return [Part(TableSource.located(stored), str(stored["sha256"]), dropped)]
     if not isinstance(parts, list) or any("parts" in part for part in parts):
-        raise RunError("run.json is damaged: its data have no parts.")
+        raise RunError("run.json is damaged: its entry `data` has no valid parts.")
     return [found for part in parts for found in sources_of(part)]
 
 
 def streamed_of(stored: dict[str, Any], spec: dict[str, Any], seed: int, more: TableSource | None = None) -> Streamed:  # fmt: skip
-    """The design of a run's data again, with rows appended; RunError where they are not the same."""
+    """Rebuild the design of a run's data, with rows appended; RunError if the data changed."""
     found = sources_of(stored)
     sources, dropped = [part.source for part in found], [part.dropped for part in found]
     if more is not None:
@@ -148,7 +153,7 @@ def streamed_of(stored: dict[str, Any], spec: dict[str, Any], seed: int, more: T
 def _with_columns(
     table: Any, in_file: bool, given: dict[str, Any]
 ) -> tuple[Any, dict[str, str | None]]:
-    """The table with numbers given apart as columns of it, and every column's name."""
+    """Return the table with separately given numbers as columns, and every column's name."""
     names: dict[str, str | None] = {}
     for name, value in given.items():
         if value is None or isinstance(value, str):
@@ -156,7 +161,7 @@ def _with_columns(
             continue
         if in_file:
             raise UsageError(
-                f"{name} of rows in a file are a column of the file, so that the run can be resumed; "
+                f"{name} for rows in a file must be a column of the file, so that the run can be resumed; "
                 f"give its name. Got {type(value).__name__}."
             )
         values = np.asarray(value)
@@ -176,17 +181,17 @@ def read(
     table: str | None = None,
     database: Any = None,
 ) -> tuple[Any, Callable[[], dict[str, Any]] | None]:
-    """The table; of a file or database a function that reads it, and one that says where it came from."""
+    """Return the table, or a function that reads a file or database, and one for its origin."""
     given = [
         name for name, value in (("sep", sep), ("decimal", decimal)) if value not in (None, ".")
     ]
     if not isinstance(data, (str, Path)):
         if given:
             raise UsageError(
-                f"{' and '.join(given)} are of files of text; leave them out for a table."
+                f"{' and '.join(given)} apply to text files only; leave them out for a table."
             )
         if table is not None or database is not None:
-            raise UsageError("table and database are of database files and of queries on them.")
+            raise UsageError("table and database apply to database files and to queries on them.")
         return as_table(data), None
     source = TableSource.of(data, table, database, sep, decimal)
     digests: list[str] = []
@@ -239,39 +244,48 @@ def fit(
     on_model: Callable[[FormulaModel], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
 ) -> Fit:
-    """The posterior of a generalised linear model, given by a formula, on a file or a table.
+    """Fit a generalised linear model, given by a formula, to a file or a table.
 
     Args:
       data: path of a .csv (.csv.gz, .tsv, .txt), .parquet or .arrow file, of a folder of them, of a
         DuckDB or SQLite file; or a SQL query. Or a pyarrow.Table, a DataFrame of pandas or polars, or
-        a dict of columns: such a run cannot be resumed, nor one of a query without `database`.
+        a dict of columns; such a run cannot be resumed, nor can a query without `database`.
       formula: "outcome ~ predictors"; C(x) is a category, offset(log(exposure)) is added to the
         linear predictor without a coefficient.
       family: gaussian, student-t, bernoulli, binomial, categorical, poisson, negative-binomial,
-        gamma or lognormal, with the links and dispersions that `sgld fit --help` names.
-      prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" of every
+        gamma or lognormal, with the links and dispersions that `sgld fit --help` lists.
+      prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" for every
         coefficient, intercept included, on the original scale; default: scaled from the data.
-      weights: what each row counts, a column's name or numbers [N], not negative.
-      trials: of the binomial family, a column's name or whole numbers [N].
-      missing: "drop" leaves out rows with a missing cell in a column that is used, and says how
-        many; "error" refuses them.
-      sep, decimal: of a file of text: what stands between cells, by default comma, semicolon, tab
-        or bar as its first rows show; and the decimal point, "." or ",".
-      table: of a database file that has several.
-      database: the DuckDB or SQLite file that a query is asked of.
-      out: a run directory to make.
-      overwrite: replace the run that stands there.
+      weights: how many times each row counts, a column's name or numbers [N], not negative.
+      trials: for the binomial family, a column's name or whole numbers [N].
+      missing: "drop" drops rows with a missing cell in a used column and reports their number;
+        "error" raises an error.
+      sep: of a text file, the separator of cells; by default comma, semicolon, tab or bar, detected
+        from the first rows.
+      decimal: of a text file, the decimal point, "." or ",".
+      table: the table in a database file that has several.
+      database: the DuckDB or SQLite file for a query.
+      out: the run directory to create.
+      overwrite: replace an existing run.
       sampler: "auto" or "sgld".
-      workers: that passes over a table larger than memory are mapped over, and that make its design: a client of
-        Dask's, what has a `map`, or a function map(function, items). They must see the cache (SGLD_DATA_CACHE).
-        A table that is held in memory needs none.
-      on_model, on_plan: called with the model once every argument has passed, and with the plan
-        before the first step.
+      workers: map passes over a table larger than memory, and build its design: a Dask client, an object
+        with a `map` method, or a function map(function, items). They need access to the cache
+        (SGLD_DATA_CACHE). A table in memory needs none.
+      on_model: called with the model after all arguments are checked.
+      on_plan: called with the plan before the first step.
+      step_size: as for `sgld.sample`.
+      tolerance: as for `sgld.sample`.
+      temperature: as for `sgld.sample`.
+      batch_size: as for `sgld.sample`.
+      num_chains: as for `sgld.sample`.
+      num_draws: as for `sgld.sample`.
+      seed: as for `sgld.sample`.
+      progress: as for `sgld.sample`.
+      checkpoint_every: as for `sgld.sample`.
+      max_steps: as for `sgld.sample`.
+      max_seconds: as for `sgld.sample`.
 
-      step_size, tolerance, temperature, batch_size, num_chains, num_draws, seed, progress,
-        checkpoint_every, max_steps, max_seconds: as for `sgld.sample`.
-
-    A refused call writes nothing.
+    A failed call writes nothing.
 
     Raises: UsageError for a wrong argument, DataError for wrong data, RunError for `out`.
 
@@ -294,12 +308,10 @@ def fit(
             f"sampler must be 'auto' or one of {', '.join(SAMPLERS)}. Got {sampler!r}."
             + did_you_mean(sampler, SAMPLERS)
         )
-    positive(
-        "temperature", temperature
-    )  # 0 is sgld.sample's, for a modeller who looks for the mode
+    positive("temperature", temperature)  # `sgld.sample` also accepts 0, to find the mode
     positive("checkpoint_every", checkpoint_every, ", in seconds")
     ask = Request(
-        # SGLD with every part left open is what "auto" is, and a word can be read back
+        # "auto" is SGLD with every part chosen by the library, and a string is stored
         "auto", step_size, tolerance, temperature, "auto", "auto", "auto", batch_size,
         num_chains, num_draws, "auto", "auto", seed, max_steps, max_seconds,
     )  # fmt: skip
@@ -334,14 +346,14 @@ def fit(
 
 
 def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
-    """The model a run was begun with, its data read again and found unchanged.
+    """Rebuild the model of a run, after its data are read again and found unchanged.
 
     Raises RunError where the data file is missing or has other bytes, or run.json is damaged.
     """
     source = _part(run_json, "data")
     if source is None:
         raise RunError(
-            "the run was begun from a table in memory, which is not stored; fit it again."
+            "the run was fitted to a table in memory, which is not stored; fit it again."
         )
     for name in ("path",) if isinstance(source, dict) and "parts" in source else ("path", "sha256"):
         _part(source, name)
@@ -374,24 +386,30 @@ def resume(
     keep: Any = None,
     mesh: Mesh | None = None,
 ) -> Draws:
-    """Go on with a killed or interrupted run, to the same bits as an uninterrupted one.
+    """Continue a killed or interrupted run, with the same bits as an uninterrupted one.
 
-    Nothing is tuned again: what runs is read from the directory. On another machine, or under other
-    versions of JAX, the run goes on too, not to the last bit the same; the draws' notes say so.
+    Nothing is tuned again: the settings are read from the directory. On another machine, or with other
+    versions of JAX, the run continues too, but not bit for bit; the draws' notes say so.
 
     Args:
-      path: a run directory. A finished one is loaded as it is, its draws in the form of `init` where that is given;
-        nothing else is held against it.
-      posterior, data, init: those the run was begun with; not needed for runs of `sgld fit`.
-      sampler, temperature, gradient, preconditioner: those of the user's own, which are not stored;
-        this package's are.
-      schedule: of the step size, where that was a function of the user's own.
-      keep: the function the run was begun with, where it was begun with one.
-      progress, checkpoint_every, mesh: as for `sgld.sample`; the mesh may be another one, or none.
+      path: a run directory. A finished run is loaded unchanged, its draws in the form of `init` if given; no
+        other argument is compared with it.
+      posterior: that of the run; not needed for runs of `sgld fit`.
+      data: those of the run; not needed for runs of `sgld fit`.
+      init: that of the run; not needed for runs of `sgld fit`.
+      sampler: that of the run if it is user-supplied; those of this package are stored.
+      schedule: the step size's, if it was a user-supplied function.
+      temperature: that of the run if it is user-supplied.
+      gradient: that of the run if it is user-supplied.
+      preconditioner: that of the run if it is user-supplied.
+      progress: as for `sgld.sample`.
+      checkpoint_every: as for `sgld.sample`.
+      keep: the function that the run was started with, if any.
+      mesh: as for `sgld.sample`; may differ from the run's, or be None.
 
-    Raises: RunError where the directory is none, is in use, is damaged, was written by another
-    version, or was begun with another model, other data, or another sampler, schedule or keep of
-    the user's own.
+    Raises: RunError where the directory is not a run, is in use or damaged, was written by another
+    version, or was started with another model, other data, or another user-supplied sampler, schedule
+    or keep.
 
     Example:
       >>> import tempfile, jax.numpy as jnp, sgld
@@ -412,8 +430,8 @@ def resume(
         asked = directory.begun()
         if asked.get("updates") and not is_planned(directory):
             raise RunError(
-                f"{path} is an update of {asked['updates']} that was stopped before its plan was written, with nothing drawn "
-                "yet; update that run with the same rows again, and overwrite it with overwrite=True."
+                f"{path} is an update of {asked['updates']} that was stopped before its plan was written, so it has no "
+                "draws; update that run with the same rows again, with overwrite=True."
             )
         if asked.get("kind") == "formula":
             model = model_of_run(asked)
@@ -438,11 +456,12 @@ def _part(content: Any, name: str) -> Any:
 
 
 def sandwich_of_run(run: str | Path) -> Draws:
-    """A finished formula run's draws, spread to the sandwich covariance: intervals for other samples.
+    """Return a finished formula run's draws, scaled to the sandwich covariance.
 
-    For a model that is wrong in its variances, as the plan notes and `sgld.sandwich` explains: on
-    the original scale, with the formula's names, `.summary()` and `.interval(prob)` as of any
-    draws. Not the posterior: the verdict is `unknown` and says so.
+    The intervals then cover the variation between samples for a model whose variances are wrong, as the plan
+    notes and `sgld.sandwich` explains. The draws are on the original scale with the formula's names, with
+    `.summary()` and `.interval(prob)` as for any draws. They are not the posterior: the verdict is `unknown` and
+    says so.
 
     Args:
       run: the run directory; its data file is read again.
@@ -472,7 +491,7 @@ def sandwich_of_run(run: str | Path) -> Draws:
 
 
 def _finished(run: str | Path) -> tuple[Draws, FormulaModel]:
-    """Draws and model of a finished formula run, its data read again."""
+    """Return draws and model of a finished formula run, with its data read again."""
     draws = load(run)
     asked = RunDirectory(run).begun()
     if asked.get("kind") != "formula":
@@ -494,22 +513,25 @@ def predict(
     sep: str | None = None,
     decimal: str | None = None,
 ) -> Iterator[pyarrow.Table]:
-    """Predictions of a finished formula run for the rows of a file or table, in their order, piece by piece.
+    """Predict the rows of a file or table from a finished formula run, in pieces, in their order.
 
     Args:
+      run: the run directory.
+      data: the rows, as for `fit`.
       kind: "outcome", "mean" or "class", as for `sgld.Fit.predict`.
       prob: of the interval, which is central.
-      ids: columns of `data` that are handed on, before the predictions.
-      table, database: of rows in a database, as for `fit`.
-      sep, decimal: of a file of text, as for `fit`; by default those of the run's own, if that ends
-        in the same letters (.csv, .tsv).
+      ids: columns of `data` that are copied to the result, before the predictions.
+      table: of rows in a database, as for `fit`.
+      database: of rows in a database, as for `fit`.
+      sep: of a text file, as for `fit`; by default the run's, for the same extension (.csv, .tsv).
+      decimal: as `sep`.
 
     Yields:
-      Tables of one schema, at least one: the `ids`; `mean` and `sd` of the outcome, its noise
-      included; `lower` and `upper` of an interval that holds it with probability `prob`; for
-      bernoulli also `probability`; of a categorical outcome `class` and `probability[level]` of each
-      level. What is read and what is held are pieces of 16,384 rows. Rows with a missing cell are
-      null, where the run was to leave such rows out.
+      Tables of one schema, at least one: the `ids`; `mean` and `sd` of the outcome, including its
+      noise; `lower` and `upper` of an interval that holds it with probability `prob`; for
+      bernoulli also `probability`; for a categorical outcome `class` and `probability[level]` of each
+      level. Rows are read and held in pieces of 16,384. Rows with a missing cell are
+      null, if the run dropped such rows.
 
     Raises: RunError where `run` is not a finished formula run, DataError for the rows and `ids`,
     UsageError for `kind` and `prob`.
@@ -529,7 +551,7 @@ def predict(
     with stage("data"):
         if isinstance(data, (str, Path)):
             given = TableSource.like(asked.get("data"), data, sep, decimal, table, database)
-            # what is handed on stays as it is written: 007 is no 7
+            # columns that are copied stay text: 007 is not 7
             given = given._replace(as_text=tuple(set(ids) - set(model.uses)))
         else:
             given = as_table(data)

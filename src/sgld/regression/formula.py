@@ -1,16 +1,14 @@
-"""Regression by formula: a table and a line of text become a Posterior and its data.
+"""Regression by formula: a table and a formula become a Posterior and its data.
 
-Sampling happens for standardised columns and, in families whose outcome may be shifted and
-scaled (the gaussian), a standardised outcome, so that float32 holds years and incomes alike:
+Sampling uses standardised columns and, in families whose outcome may be shifted and
+scaled (the gaussian), a standardised outcome, so that float32 can hold both years and incomes:
 
     with an intercept     x_j -> (x_j - mean_j) / sd_j,     y -> (y - mean) / sd
     without one           x_j -> x_j / rms_j,               y -> y / rms
 
-A standardised position is {"coefficients": z [p], "sigma": scalar}; of a family with levels z is
-[levels - 1, p]. What users see is an exact affine map of it, on the flat vector in the order of
-`names`: original = matrix @ flat + offset.
-
-From the sampler's scale to that of the user: the affine map of the parameters, and the priors in words.
+A standardised position is {"coefficients": z [p], "sigma": scalar}; for a family with levels z is
+[levels - 1, p]. Users see an exact affine map of it, on the flat vector in the order of
+`names`: original = matrix @ flat + offset. The priors are described on that original scale.
 """
 
 from __future__ import annotations
@@ -57,9 +55,11 @@ if TYPE_CHECKING:
 def affine(
     spec: dict, center: np.ndarray, scale: np.ndarray, index: int | None, family: Family
 ) -> tuple[np.ndarray, np.ndarray]:
-    """matrix [d, d] and offset [d] of: slope_j = s z_j / scale_j, intercept the rest, s sigma.
+    """Return matrix [d, d] and offset [d] of the map to the original scale.
 
-    Of a family with levels the same for each level but the first."""
+    slope_j = s z_j / scale_j with s the outcome's scale, the intercept takes the rest, and sigma becomes
+    s sigma. For a family with levels the map is the same for each level but the first.
+    """
     stretch, size = spec["outcome_scale"], len(scale)
     matrix, offset = np.diag(stretch / scale), np.zeros(size)
     if index is not None:
@@ -76,7 +76,10 @@ def affine(
 
 
 def prior_text(spec: dict, family: Family, unit: np.ndarray, index: int | None) -> tuple[str, ...]:
-    """One line per prior, on the original scale; `unit` [p] is what one of the sampler's is worth there."""
+    """Return one line per prior, on the original scale.
+
+    `unit` [p] is the original value of one unit of the sampler's coefficients.
+    """
     lines, each = [], ", of each level" if family.levels else ""
     if spec["prior"] is not None:
         lines.append(f"every coefficient, intercept included ~ {spec['prior']}")
@@ -104,20 +107,20 @@ PyTree = Any
 
 @dataclass(frozen=True, repr=False)
 class FormulaModel:
-    """A generalised linear model, by `build` from training data or `from_spec` from JSON.
+    """A generalised linear model, made by `build` from training data or `from_spec` from JSON.
 
     Attributes:
       posterior: of standardised positions {"coefficients": [p]} plus the dispersions.
-      data: (X float32 [N, p] standardised, y float32 [N]), and as a third entry what else rows
-        have, {"offset", "weight", "trials"} float32 [N]; such rows on the disk; None without a table.
+      data: (X float32 [N, p] standardised, y float32 [N]), and as a third entry the rows' other
+        data, {"offset", "weight", "trials"} float32 [N]; or such rows on disk; None without a table.
       names: of the flat position's entries on the original scale: formula columns, `sigma`.
       prior_text: one line per prior, on the original scale.
       matrix, offset: [d, d] and [d], original = matrix @ flat + offset.
       center, scale: [p], of the columns; 0 and 1 for the intercept.
-      num_dropped: rows of the table that were left out, as a cell they need is missing.
-      row_numbers: [N], which rows of the table the data are, from 0; None for all.
+      num_dropped: rows of the table that were dropped because of a missing cell.
+      row_numbers: [N], the rows of the table that the data are, from 0; None for all.
       intercept_index: the intercept's column, or None.
-      spec: everything needed to make the model again, JSON-serialisable.
+      spec: everything needed to rebuild the model, JSON-serialisable.
     """
 
     family: Family
@@ -146,22 +149,23 @@ class FormulaModel:
         trials: str | None = None,
         missing: str = "error",
     ) -> FormulaModel:
-        """The model of `formula` on the rows of a pyarrow.Table, DataFrame or dict of columns.
+        """Build the model of `formula` on a pyarrow.Table, DataFrame or dict of columns.
 
         Args:
-          table: or a function that reads it, so that nobody holds it beside the design.
-          prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" of every
+          table: the table, or a function that reads it, which avoids a second copy in memory.
+          formula: "outcome ~ predictors".
+          family: the name of the family.
+          prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" for every
             coefficient, intercept included, on the original scale. Default: independent normals
             with sd 2.5 times the outcome's sd (gaussian, student-t; else 2.5) per sd of the column, the
             intercept's about a typical outcome at the columns' means.
-          weights: the column of what each row counts, not negative: a row of weight 2 is two rows.
+          weights: the column of weights, not negative: a row of weight 2 counts as two rows.
           trials: the column of the numbers of trials, for the binomial family.
-          missing: "drop" leaves out rows with a missing cell in a column that is used, "error"
-            refuses them.
+          missing: "drop" drops rows with a missing cell in a used column, "error" raises.
 
         Raises:
           UsageError: the formula, the family, the prior or `missing` cannot be read; trials are
-            missing, or not the family's.
+            missing, or the family has none.
           DataError: a column is unknown, constant, a duplicate, collinear, not of numbers, or has a
             null, NaN or infinite cell; an outcome is out of the family's range.
         """
@@ -206,7 +210,7 @@ class FormulaModel:
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], table: Any = None) -> FormulaModel:
-        """The model again, to the bit given the training table; without one, to predict only.
+        """Rebuild the model, bit for bit given the training table, or without it to predict only.
 
         Raises DataError as `design` does, and where an outcome is out of the family's range.
         """
@@ -237,7 +241,7 @@ class FormulaModel:
 
     @classmethod
     def on_rows(cls, spec: dict[str, Any], source: OnDisk) -> FormulaModel:
-        """The model of a known spec on standardised rows that lie shuffled on the disk."""
+        """Build the model of a known spec on standardised, shuffled rows on disk."""
         return replace(cls._assemble(spec, source), num_dropped=source.num_dropped)
 
     @property
@@ -248,7 +252,7 @@ class FormulaModel:
         return self.data.num_data if isinstance(self.data, OnDisk) else len(self.data[1])
 
     def leaves(self) -> tuple[Any, ...]:
-        """The rows as arrays of NumPy, [N, ...] each: of rows on the disk, in the order in which they lie there."""
+        """Return the rows as NumPy arrays, [N, ...] each; rows on disk in their shuffled order."""
         if isinstance(self.data, OnDisk):
             return jax.tree.map(lambda leaf: np.asarray(leaf)[: self.num_data], self.data.held.rows)
         return jax.tree.map(np.asarray, self.data)
@@ -324,7 +328,7 @@ class FormulaModel:
         return f"FormulaModel({what}, {len(self.names)} parameters, {rows})"
 
     def flat(self, position: PyTree) -> Float[np.ndarray, "*batch d"]:
-        """A position's entries in the order of `names`, float64, leading axes kept."""
+        """Return a position's entries in the order of `names`, float64, leading axes kept."""
         z = np.asarray(position["coefficients"], np.float64)
         if self.family.levels:
             z = z.reshape(*z.shape[:-2], -1)
@@ -332,11 +336,11 @@ class FormulaModel:
         return np.concatenate([z, *(value[..., None] for value in rest)], axis=-1)
 
     def to_original(self, position: PyTree) -> PyTree:
-        """The position on the original scale, float64: original = matrix @ flat + offset."""
+        """Return the position on the original scale, float64: matrix @ flat + offset."""
         return self._tree(self.flat(position) @ self.matrix.T + self.offset)
 
     def to_standardised(self, position: PyTree) -> PyTree:
-        """The inverse of `to_original`."""
+        """Invert `to_original`."""
         difference = self.flat(position) - self.offset
         return self._tree(np.linalg.solve(self.matrix, difference[..., None])[..., 0])
 
@@ -349,7 +353,7 @@ class FormulaModel:
         return {"coefficients": z, **rest}
 
     def design(self, table: Any) -> Float[np.ndarray, "N p"]:
-        """Standardised columns, float64, of other rows; the outcome may be absent.
+        """Return standardised columns, float64, of other rows; the outcome may be absent.
 
         Raises DataError for a missing column, a null, NaN or infinite cell, an unknown level.
         """
@@ -357,21 +361,20 @@ class FormulaModel:
 
     @property
     def uses(self) -> list[str]:
-        """The columns of the table it was made of that `rows` needs."""
+        """The columns of the training table that `rows` needs."""
         design = self.spec["design"]
         empty = need("pyarrow", "tables").table({name: [] for name in design["columns"]})
         return self.predictors(empty)
 
     def predictors(self, table: pyarrow.Table) -> list[str]:
-        """The columns that `rows` needs. Raises DataError where one is missing."""
+        """Return the columns that `rows` needs. Raises DataError where one is missing."""
         names, trials = designs.predictors(self.spec["design"], table), self.spec.get("trials")
         if trials:
             check_named(table, trials)
         return [*names, *([trials] if trials else [])]
 
     def rows(self, table: Any) -> tuple[Float[np.ndarray, "N p"], dict[str, np.ndarray]]:
-        """`design`, and what else the law of these rows needs: offset, in the sampler's units, and
-        trials, float64 [N]."""
+        """Return `design`, and the rows' offset in the sampler's units and trials, float64 [N]."""
         table = as_table(table)
         x, offset = designs.apply(self.spec["design"], table)
         extra = {} if offset is None else {"offset": offset / self.spec["outcome_scale"]}
@@ -390,14 +393,16 @@ class FormulaModel:
         seed: int = 0,
         max_draws: int = 4000,
     ) -> dict[str, np.ndarray]:
-        """Predictions for the rows of a table from STANDARDISED draws: see `predict_rows`.
+        """Predict the rows of a table from STANDARDISED draws: see `predict_rows`.
 
         Args:
           position: the posterior's own positions, any leading axes: "coefficients" [..., p].
+          table: the rows.
           kind: "outcome", "mean" or "class".
           prob: of the interval, which is central.
           weights: [...], of the draws; any positive multiple of probabilities.
-          max_draws: of more draws, so many stand for all.
+          seed: of the simulated outcomes.
+          max_draws: the largest number of draws used; more are resampled to this number.
 
         Raises UsageError as `predict_rows` does, DataError as `design` does.
         """
@@ -409,7 +414,7 @@ class FormulaModel:
 
 
 def _typical(kind: Family, y: np.ndarray, extra: dict[str, np.ndarray]) -> Any:
-    """A typical linear predictor, offset taken off: where the intercept's prior sits."""
+    """Return a typical linear predictor without offset: the centre of the intercept's prior."""
     centre = kind.centre(y)
     if kind.log_outcome or "offset" not in extra:
         return centre
@@ -423,7 +428,7 @@ def _typical(kind: Family, y: np.ndarray, extra: dict[str, np.ndarray]) -> Any:
 def _standardise(
     spec: dict, x: np.ndarray, y: np.ndarray, extra: dict[str, np.ndarray]
 ) -> tuple[Any, ...]:
-    if x.dtype != np.float32:  # else it was made so
+    if x.dtype != np.float32:  # else it is standardised already
         x = standardised(x, np.asarray(spec["center"]), np.asarray(spec["scale"]))
     y = (y - spec["outcome_center"]) / spec["outcome_scale"]
     data = (sent(x, owned=True), sent(y, np.float32))
@@ -434,12 +439,12 @@ def _standardise(
 
 
 def _original(matrix: Array | np.ndarray, offset: Array | np.ndarray, position: PyTree) -> PyTree:
-    """What draws report: the position on the original scale, as `FormulaModel.to_original`."""
+    """Return the position on the original scale for the draws, as `FormulaModel.to_original`."""
     shape, size = position["coefficients"].shape, position["coefficients"].size
     rest = sorted(name for name in position if name != "coefficients")
     z = position["coefficients"].reshape(-1)
     flat = jnp.concatenate([z, *(position[name][None] for name in rest)])
-    # in float64 where x64 is on, as it is when draws are made: an intercept far out cancels
+    # in float64 where x64 is on, as when draws are made: a distant intercept cancels
     matrix, offset = jnp.asarray(matrix), jnp.asarray(offset)
     flat = flat.astype(matrix.dtype)
     flat = jnp.matmul(matrix, flat, precision="highest") + offset

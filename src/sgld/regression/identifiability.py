@@ -1,6 +1,7 @@
-"""Whether the columns of a design can be told apart at all, answered before any sampling.
+"""Checks before sampling of whether the columns of a design can be distinguished.
 
-Levels and columns that hold no event, or nothing else: only the prior decides their coefficient.
+It also reports levels and columns whose rows have no events, or only events: the prior alone determines
+their coefficients.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from jaxtyping import Bool, Float
 from ..errors import DataError
 from .columns import gram, mean_and_sd
 
-MAX_COLUMN_NUMBER = 1e30  # of a column's numbers, whose coefficients float32 shall hold
+MAX_COLUMN_NUMBER = 1e30  # largest number of a column, so that float32 holds the coefficients
 MAX_NAMED_COLUMNS = 5  # columns of a kind that are named
-MIN_UNEXPLAINED_SHARE = 1e-10  # share of a column's variance that those before it leave, at least
-# rows: their numbers say less of a coefficient than the default priors, whatever the noise is but tiny
+MIN_UNEXPLAINED_SHARE = 1e-10  # smallest share of a column's variance not explained by earlier ones
+# rows below which the data are less informative than the default priors, unless the noise is tiny
 MIN_INFORMATION_ROWS = 0.01
 
 
 class Facts(NamedTuple):
-    """What decides whether the columns of a design can be told apart.
+    """The statistics that decide whether the columns of a design can be distinguished.
 
     Attributes:
-      mean, scale: [p], as `mean_and_sd` has them.
-      largest, span: [p], the largest magnitude, and the distance of least and most.
+      mean, scale: [p], as in `mean_and_sd`.
+      largest, span: [p], the largest magnitude, and the range.
       whole: [p], whether all numbers are whole.
       first: [p], the first row.
-      twins: of some columns, those that are equal to one before them, and which.
-      gram: of some columns, their correlations.
+      twins: among some columns, those that equal an earlier one, and which.
+      gram: the correlations of some columns.
     """
 
     num_rows: int
@@ -49,7 +50,7 @@ class Facts(NamedTuple):
 
 
 def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> tuple[str, ...]:
-    """`check_facts` of a design in memory."""
+    """Apply `check_facts` to a design in memory."""
     mean, scale = mean_and_sd(x, about_mean="Intercept" in names)
     largest = np.maximum(x.max(axis=0), -x.min(axis=0))
     still = _still(scale, largest)
@@ -63,23 +64,23 @@ def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> tuple[str, .
 
 
 def _still(scale: Float[np.ndarray, " p"], largest: Float[np.ndarray, " p"]) -> np.ndarray:
-    """Which columns do not vary, as far as float64 can tell."""
+    """Return which columns do not vary, within the precision of float64."""
     return scale <= 1e-13 * largest
 
 
 def check_facts(facts: Facts, names: list[str]) -> tuple[str, ...]:
-    """Raises DataError naming every column that is constant, a duplicate or collinear, at once; a note on those that nearly are.
+    """Raise DataError for constant, duplicate or collinear columns; note nearly collinear ones.
 
-    `Intercept` is no constant column. Collinearity by Cholesky's sweep over the columns'
-    correlations: what is left of a column after regression on those before it, as a share of its
-    variance. With fewer rows than columns only the prior tells them apart, and it is proper; so is
-    the posterior, an outcome's own scale included, though its density has no end where that goes to 0.
+    `Intercept` does not count as a constant column. Collinearity is found by Cholesky's sweep over the columns'
+    correlations: the remainder of a column after regression on those before it, as a share of its
+    variance. With fewer rows than columns only the prior distinguishes them. The prior is proper, and so is
+    the posterior, including an outcome's own scale, though its density is unbounded where that goes to 0.
     """
     intercept = "Intercept" in names
     columns = [j for j, name in enumerate(names) if name != "Intercept"]
     flat = _still(facts.scale, facts.largest)
     still = [j for j in columns if flat[j]]
-    # whole numbers that differ differ, however many digits they share: the ids of a register
+    # different whole numbers are distinct, however many digits they share: ids of a register
     ids = [j for j in still if facts.span[j] >= 1 and facts.whole[j]]
     constant = [j for j in still if j not in ids]
     twins = facts.twins([j for j in columns if j not in still])
@@ -89,7 +90,7 @@ def check_facts(facts: Facts, names: list[str]) -> tuple[str, ...]:
     )
     found += _first(
         [
-            f"{names[j]!r} holds whole numbers that share all but their last digits, as ids do "
+            f"{names[j]!r} holds whole numbers that differ only in their last digits, as ids do "
             f"({facts.first[j]:.0f} in data row 1)"
             for j in ids
         ]
@@ -120,7 +121,7 @@ def hardly_apart(
     center: Float[np.ndarray, " p"],
     scale: Float[np.ndarray, " p"],
 ) -> tuple[str, ...]:
-    """The note of `check_columns`, on a design whose columns were checked before."""
+    """Return the note of `check_columns` for a design whose columns were checked before."""
     columns = [j for j, name in enumerate(names) if name != "Intercept"]
     if len(x) < len(names):
         return ()
@@ -130,23 +131,26 @@ def hardly_apart(
 def _hardly_apart(
     gram: Float[np.ndarray, "k k"], num_rows: int, names: list[str]
 ) -> tuple[str, ...]:
-    """A note on columns of which the others leave next to nothing: N / (R^{-1})_jj, in rows of a column by itself."""
+    """Return a note on columns that the others nearly determine: N / (R^{-1})_jj is small.
+
+    The unit is rows of a column by itself.
+    """
     try:
         left = 1 / np.diag(np.linalg.inv(gram))
-    except np.linalg.LinAlgError:  # of fewer rows than were checked
+    except np.linalg.LinAlgError:  # fewer rows than in the check
         return ()
     which = np.flatnonzero(num_rows * left < MIN_INFORMATION_ROWS)
     if not len(which):
         return ()
     return (
-        f"columns {_listed(names, which)} are nearly combinations of each other: what the others leave of each is worth less "
-        f"than {MIN_INFORMATION_ROWS:g} rows, so that the prior, not the data, decides how their coefficients share what they do "
-        "together; take one out of the formula, or center what is multiplied.",
+        f"columns {_listed(names, which)} are nearly combinations of each other: without the others, each is worth less "
+        f"than {MIN_INFORMATION_ROWS:g} rows, so that the prior, not the data, decides how their coefficients share the joint "
+        "effect; remove one from the formula, or center the columns that are multiplied.",
     )
 
 
 def _twins(x: Float[np.ndarray, "N p"], columns: list[int]) -> dict[int, int]:
-    """Columns that are equal to one before them, and which."""
+    """Return the columns that equal an earlier one, and which."""
     seen: dict[bytes, int] = {}
     first = {j: seen.setdefault(_digest(x[:, j]), j) for j in columns}
     return {j: i for j, i in first.items() if i != j}
@@ -157,7 +161,7 @@ def _digest(column: Float[np.ndarray, " N"]) -> bytes:
 
 
 def _combinations(gram: Float[np.ndarray, "k k"]) -> list[tuple[int, np.ndarray]]:
-    """Columns that nothing is left of, and those before them of which they are made."""
+    """Return columns without a remainder, and the earlier columns that combine to them."""
     with contextlib.suppress(np.linalg.LinAlgError):
         if np.diag(np.linalg.cholesky(gram)).min(initial=1.0) ** 2 >= MIN_UNEXPLAINED_SHARE:
             return []  # as the sweep below would find, in a hundredth of its time
@@ -173,7 +177,7 @@ def _combinations(gram: Float[np.ndarray, "k k"]) -> list[tuple[int, np.ndarray]
 
 
 def _first(found: list[str]) -> list[str]:
-    """The first few, and how many there are beside them."""
+    """Return the first few texts, and the number of the others."""
     return found[:MAX_NAMED_COLUMNS] + (
         [f"{len(found) - MAX_NAMED_COLUMNS} more like these"] if found[MAX_NAMED_COLUMNS:] else []
     )
@@ -186,7 +190,7 @@ def _listed(names: list[str], which: np.ndarray) -> str:
 
 
 def check_own(names: tuple[str, ...]) -> None:
-    """DataError where two parameters would have one name."""
+    """Raise DataError where two parameters would have one name."""
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
         raise DataError(
@@ -195,12 +199,12 @@ def check_own(names: tuple[str, ...]) -> None:
 
 
 def check_magnitudes(values: Float[np.ndarray, "N p"], names: list[str]) -> None:
-    """DataError for numbers whose squares float64 does not hold, or which float32 may not report."""
+    """Raise DataError for numbers whose squares exceed float64, or that float32 may not hold."""
     check_largest(np.maximum(np.max(values, axis=0), -np.min(values, axis=0)), names)
 
 
 def check_largest(largest: Float[np.ndarray, " p"], names: list[str]) -> None:
-    """The same, of the columns' largest magnitudes."""
+    """Raise the same for the columns' largest magnitudes."""
     for name, most in zip(names, largest, strict=True):
         if most > MAX_COLUMN_NUMBER or 0 < most < 1 / MAX_COLUMN_NUMBER:
             raise DataError(
@@ -220,7 +224,7 @@ NO_ZERO_FAMILIES = (
     "binomial",
     "poisson",
     "negative-binomial",
-)  # an outcome of 0 in all rows has no finite mode
+)  # families without a finite mode if all outcomes are 0
 NO_ONE_FAMILIES = ("bernoulli", "binomial")
 
 
@@ -232,19 +236,22 @@ def separated(
     state: dict[str, Any],
     extra: dict[str, Any],
 ) -> tuple[str, ...]:
-    """A sentence on every group of rows, of a level or where a column of two values is not 0, that is without an event.
+    """Return a sentence on every group of rows without an event.
 
-    Its likelihood rises for ever as the coefficient goes off to one side (Albert & Anderson 1984), and the posterior
-    there is the prior's tail.
+    A group is a level, or the rows where a column of two values is not 0. Its likelihood rises without limit as
+    the coefficient goes to infinity on one side (Albert & Anderson 1984), and the posterior there is the
+    prior's tail.
 
     Args:
+      family: the name of the family.
       levels: of a categorical outcome, else empty.
-      x, y: the design and the outcome, as they came.
+      x: the original design.
+      y: the original outcome.
       state: of the formula (`design.learn`): the columns' names, and the levels of factors.
       extra: weights and trials of the rows.
     """
     counts = np.asarray(extra.get("weight", np.ones(len(y)))) > 0
-    said = []
+    groups = []
     for name, rows in _groups(x, state):
         rows = rows & counts
         what = (
@@ -253,16 +260,16 @@ def separated(
             else None
         )
         if what is not None:
-            said.append((name, int(rows.sum()), what))
+            groups.append((name, int(rows.sum()), what))
     notes = [
-        f"{name} ({count:,} row{'' if count == 1 else 's'}) {what}: only the prior decides {_of(name)}."
-        for name, count, what in said[:MAX_NAMED_REASONS]
+        f"{name} ({count:,} row{'' if count == 1 else 's'}) {what}: only the prior decides {_undecided(name)}."
+        for name, count, what in groups[:MAX_NAMED_REASONS]
     ]
-    left = len(said) - len(notes)
-    return (*notes, *([f"so it is with {left} more levels."] if left else []))
+    left = len(groups) - len(notes)
+    return (*notes, *([f"the same holds for {left} more levels."] if left else []))
 
 
-def _of(name: str) -> str:
+def _undecided(name: str) -> str:
     return (
         "how the others differ from it" if name.startswith(REFERENCE_LEVEL) else "its coefficient"
     )
@@ -271,7 +278,7 @@ def _of(name: str) -> str:
 def _groups(
     x: Float[np.ndarray, "N p"], state: dict[str, Any]
 ) -> list[tuple[str, Bool[np.ndarray, " N"]]]:
-    """The rows of every level, by its column's name; of levels without a column, those that are left."""
+    """Return the rows of every level by column name, and those of the reference level."""
     found, factors = [], {}
     for j, name in enumerate(state["names"]):
         if name == "Intercept" or ":" in name:
@@ -296,15 +303,15 @@ def _groups(
 
 
 def _levels(state: dict[str, Any], factor: str) -> list[Any]:
-    """Of a factor, the reference level among them; none where they are not told."""
-    told = state.get("factors", {}).get(factor, {}).get("state", {})
-    return dict(told.get("dict", ())).get("categories", []) if isinstance(told, dict) else []
+    """Return a factor's levels, the reference level included, or none where they are unknown."""
+    stored = state.get("factors", {}).get(factor, {}).get("state", {})
+    return dict(stored.get("dict", ())).get("categories", []) if isinstance(stored, dict) else []
 
 
 def _without(
     family: str, levels: Sequence[str], y: np.ndarray, extra: dict[str, Any], rows: np.ndarray
 ) -> str | None:
-    """What these outcomes have in common that no finite coefficient gives."""
+    """Describe what these outcomes have in common that no finite coefficient gives."""
     if family == "categorical":
         missing = [level for k, level in enumerate(levels) if not (y == k).any()]
         return f"has no {', '.join(map(repr, missing))}" if missing else None

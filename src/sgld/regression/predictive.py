@@ -19,12 +19,12 @@ from .families import Family
 
 PyTree = Any
 PREDICTION_KINDS = ("outcome", "mean", "class")
-OUTCOMES_PER_ROW = 1000  # of a row, sampled where no shorter way leads to the ends of its interval
-CHUNK_CELLS = 2**16  # draws times rows held at once by a thread: they stay in the processor's cache
+OUTCOMES_PER_ROW = 1000  # simulated outcomes of a row whose interval has no closed form
+CHUNK_CELLS = 2**16  # draws times rows per piece of a thread, which fit the processor's cache
 
 
 def check_kind(family: Family, kind: str) -> None:
-    """UsageError for a kind of prediction that is none, or none of this family."""
+    """Raise UsageError for an unknown kind of prediction, or one that the family lacks."""
     if kind not in PREDICTION_KINDS:
         raise UsageError(
             f"kind must be one of {', '.join(PREDICTION_KINDS)}. Got {kind!r}."
@@ -32,8 +32,8 @@ def check_kind(family: Family, kind: str) -> None:
         )
     if kind == "class" and not (family.levels or family.name == "bernoulli"):
         raise UsageError(
-            f"kind 'class' is of outcomes that are one of several, and that of the {family.name} family is a number; "
-            "take 'outcome' or 'mean'."
+            f"kind 'class' needs an outcome that is one of several, but that of the {family.name} family is a number; "
+            "use 'outcome' or 'mean'."
         )
 
 
@@ -47,15 +47,19 @@ def predict_rows(
     kind: PredictionKind = "outcome",
     **how: Any,
 ) -> dict[str, np.ndarray]:
-    """Predictions for rows of a design, on the scale of the outcome.
+    """Predict rows of a design, on the scale of the outcome.
 
     Args:
+      family: the family.
       spec: of the model: levels or words of the outcome, its shift and scale.
-      kind: "outcome": `mean` and `sd` of y, its noise included, and `lower`, `upper` of an interval
+      position: standardised draws.
+      x: the standardised design.
+      extra: the rows' offset and trials.
+      kind: "outcome": `mean` and `sd` of y, including its noise, and `lower`, `upper` of an interval
         that holds y with probability `prob`; for bernoulli also `probability`. "mean": the same
-        four of E[y], as far as the posterior knows it. "class": of an outcome that is one of
-        several, `class`, the likeliest, and its probability, of a categorical one that of each level.
-      how: prob, weights, seed and max_draws, as for `predictive`.
+        four of E[y] under the posterior. "class", for an outcome that is one of several: the likeliest
+        `class` and its probability, or for a categorical outcome that of each level.
+      **how: prob, weights, seed and max_draws, as for `predictive`.
 
     Raises UsageError for another kind, "class" of an outcome that is a number, and as `predictive`.
     """
@@ -100,17 +104,17 @@ def predictive(
     max_draws: int,
     noise: bool = True,
 ) -> dict[str, Float[np.ndarray, " N"]]:
-    """`mean`, `sd`, `lower`, `upper` of y for every row of x, over draws with weights w.
+    """Return `mean`, `sd`, `lower`, `upper` of y for every row of x, over draws with weights w.
 
         mean = sum_s w_s E[y | s],     sd^2 = sum_s w_s (Var[y | s] + (E[y | s] - mean)^2)
 
-    Of more than `max_draws` draws, so many stand for all. The interval's ends are quantiles of one
-    outcome sampled from each of them (from OUTCOMES_PER_ROW of counts), with the same noise in all rows where noise is added; of 0 or 1 they
-    follow from the mean. Without `noise` all four are of E[y | s]: no Var[y | s], quantiles of
-    E[y | s] itself.
-    `position`, `x` and the offset in `extra` are of one scale, and the result is too.
+    More than `max_draws` draws are resampled to that number. The interval's ends are quantiles of one outcome
+    simulated from each of them (from OUTCOMES_PER_ROW for counts), with the same noise in all rows where noise is
+    additive; for outcomes of 0 or 1 they follow from the mean. Without `noise` all four refer to E[y | s]: no
+    Var[y | s], and quantiles of E[y | s] itself. `position`, `x` and the offset in `extra` are on one scale,
+    which is also that of the result.
 
-    Raises UsageError for prob outside (0, 1), or weights of another shape or not weights.
+    Raises UsageError for prob outside (0, 1), or for invalid weights or their shape.
     """
     fraction("prob", prob)
     coefficients = np.asarray(position["coefficients"], np.float64)
@@ -150,7 +154,7 @@ def predictive(
 
 
 def _in_pieces(fill: Callable[[slice], None], num_rows: int, num_cells: int) -> None:
-    """`fill` for all rows, so many of `num_cells` cells at once as a cache holds, on all cores."""
+    """Call `fill` for all rows, on all cores, in pieces whose `num_cells` cells fit a cache."""
     size = max(1, CHUNK_CELLS // num_cells)
     pieces = [slice(start, min(start + size, num_rows)) for start in range(0, num_rows, size)]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -158,7 +162,7 @@ def _in_pieces(fill: Callable[[slice], None], num_rows: int, num_cells: int) -> 
 
 
 def _ends(values: Float[np.ndarray, "*n S"], prob: float) -> list[Float[np.ndarray, "*n"]]:
-    """The quantiles of the last axis, each one of its values, between which `prob` lies."""
+    """Return quantiles of the last axis, each one of its values, that enclose `prob`."""
     values = np.sort(values, axis=-1)
     count = values.shape[-1]
     return [values[..., max(0, math.ceil(count * tail - 1e-9) - 1)] for tail in _tails(prob)]
@@ -179,8 +183,9 @@ def probabilities(
     max_draws: int,
     seed: int = 0,
 ) -> Float[np.ndarray, "3 N K"]:
-    """Of each level of a categorical outcome, for every row of x: sum_s w_s P(level | s), and the
-    quantiles of P(level | s) that hold `prob`. The seed is not used: nothing is drawn.
+    """Return [3, N, K]: each level's probability sum_s w_s P(level | s), and two quantiles.
+
+    The quantiles of P(level | s) enclose `prob`. The seed is not used: nothing is drawn.
 
     Raises UsageError as `predictive`.
     """
@@ -205,7 +210,7 @@ def probabilities(
 def _weigh(
     weights: np.ndarray | None, shape: tuple[int, ...], most: int
 ) -> tuple[Float[np.ndarray, " S"], Int[np.ndarray, " S"] | slice]:
-    """Normalised weights of at most so many draws, and which these are of all, laid flat."""
+    """Return normalised weights of at most `most` draws, and the flat indices of these draws."""
     if weights is not None and np.shape(weights) != shape:
         raise UsageError(f"weights have shape {np.shape(weights)}; the draws have {shape}.")
     flat = np.ones(shape).ravel() if weights is None else np.asarray(weights, np.float64).ravel()
@@ -218,7 +223,7 @@ def _weigh(
 
 
 def _standing_for(weight: Float[np.ndarray, " S"], most: int) -> Int[np.ndarray, " count"] | slice:
-    """At most so many draws that stand for all with equal weights, by systematic resampling."""
+    """Return at most `most` draws that represent all equally, by systematic resampling."""
     places = systematic(weight, min(weight.size, most))
     if places.size == weight.size and np.all(places == np.arange(places.size)):
         return slice(None)  # each once

@@ -1,12 +1,12 @@
 """Priors of regression models, their text, and the transform of their dispersions.
 
-The prior the user writes, `normal(mean, sd)`, `student_t(df, loc, scale)` or
-`laplace(loc, scale)`, holds for every coefficient b on the scale of the user's columns. The
-sampler works on standardised coefficients z, b = A z + c, so the density of z is
+The user's prior, `normal(mean, sd)`, `student_t(df, loc, scale)` or
+`laplace(loc, scale)`, applies to every coefficient b on the scale of the user's columns. The
+sampler uses standardised coefficients z, b = A z + c, so the density of z is
 
     log p(z) = sum_j log p_b((A z + c)_j) + log |det A|
 
-The default prior is made of independent normals on z itself.
+The default prior consists of independent normals on z itself.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from ..errors import UsageError, did_you_mean
 DEFAULT_PRIOR_SDS = 2.5  # sds of the outcome per sd of a column, as in rstanarm
 
 PyTree = Any
-MAX_PRIOR_NUMBER = 1e18  # of a prior's numbers
+MAX_PRIOR_NUMBER = 1e18  # largest number in a prior
 
 
 def normal(mean: ArrayLike, sd: ArrayLike, x: Array) -> Array:
-    """log N(x; mean, sd^2), elementwise."""
+    """Return log N(x; mean, sd^2), elementwise."""
     return -0.5 * ((x - mean) / sd) ** 2 - jnp.log(sd) - 0.5 * math.log(2 * math.pi)
 
 
 def student_t(df: Array, loc: Array, scale: Array, x: Array) -> Array:
-    """log density of Student's t with `df` degrees of freedom, elementwise."""
+    """Return the log density of Student's t with `df` degrees of freedom, elementwise."""
     constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * jnp.log(df * math.pi)
     return constant - jnp.log(scale) - (df + 1) / 2 * jnp.log1p(((x - loc) / scale) ** 2 / df)
 
 
 def laplace(loc: Array, scale: Array, x: Array) -> Array:
-    """log density of the double exponential, elementwise."""
+    """Return the log density of the double exponential, elementwise."""
     return -jnp.abs(x - loc) / scale - jnp.log(2 * scale)
 
 
@@ -57,10 +57,10 @@ PRIOR_FORMS: dict[str, tuple[Callable, tuple[str, ...], tuple[str, ...]]] = {
 
 
 def parse_prior(text: str) -> Partial:
-    """The log density x -> log p(x) that "normal(0, 2.5)" or the like describes.
+    """Return the log density x -> log p(x) of a text such as "normal(0, 2.5)".
 
-    Its numbers are pytree leaves. Raises UsageError where the text does not parse, with what
-    would, and where a scale is not positive or a number not finite.
+    Its numbers are pytree leaves. Raises UsageError, with the valid forms, where the text does not
+    parse, a scale is not positive, or a number is not finite.
     """
     written = ", ".join(f"{name}({', '.join(args)})" for name, (_, args, _) in PRIOR_FORMS.items())
     match = re.fullmatch(r"\s*([\w-]+)\s*\(([^()]*)\)\s*", text) if isinstance(text, str) else None
@@ -86,38 +86,41 @@ def parse_prior(text: str) -> Partial:
             raise UsageError(f"prior {form}: {argument} must be positive. Got {value:g}.")
         if abs(value) > MAX_PRIOR_NUMBER or (argument in positive and value < 1 / MAX_PRIOR_NUMBER):
             raise UsageError(
-                f"prior {form}: {argument} is {value:g}, which float32 does not hold with its square; "
+                f"prior {form}: {argument} is {value:g}, whose square exceeds the range of float32; "
                 "give the column in another unit."
             )
     return Partial(density, *(jnp.float32(value) for value in values))
 
 
 def half_normal(scale: ArrayLike, x: Array) -> Array:
-    """log density log 2 + log N(x; 0, scale^2) of x > 0."""
+    """Return the log density log 2 + log N(x; 0, scale^2) of x > 0."""
     return normal(0.0, scale, x) + math.log(2)
 
 
 def root(scale: ArrayLike, x: Array) -> Array:
-    """log density of x where x^(1/2) is half normal."""
+    """Return the log density of x where x^(1/2) is half normal."""
     return half_normal(scale, x**0.5) + math.log(0.5) - 0.5 * jnp.log(x)
 
 
 def inverse_root(scale: ArrayLike, x: Array) -> Array:
-    """log density of x where x^(-1/2) is half normal: the spread that x leaves near none."""
+    """Return the log density of x where x^(-1/2), the relative spread, is half normal."""
     return half_normal(scale, x**-0.5) + math.log(0.5) - 1.5 * jnp.log(x)
 
 
 def gamma_of_two(rate: ArrayLike, x: Array) -> Array:
-    """log density of gamma(2, rate) above 1, as Juarez & Steel (2010) propose for degrees of freedom.
+    """Return the log density of gamma(2, rate) above 1 (Juarez & Steel 2010, for df).
 
-    Nearer to 0 a third of the outcomes being one number would let sigma go to 0 there: improper.
+    With degrees of freedom nearer to 0, sigma could go to 0 at a value that a third of the outcomes share:
+    the posterior would be improper.
     """
     return 2 * jnp.log(rate) + jnp.log(x) - rate * x + rate - jnp.log1p(rate)
 
 
 class Dispersion(NamedTuple):
-    """Prior of a dispersion: log density (scale, x), its scale and where x starts; None is the
-    outcome's sd. `text` has the scale put in."""
+    """Prior of a dispersion: log density (scale, x), its scale and the start of x.
+
+    None represents the outcome's sd. `text` receives the scale.
+    """
 
     log_density: Callable[[Array, Array], Array]
     text: str
@@ -132,17 +135,17 @@ DISPERSIONS = {
     "shape": Dispersion(inverse_root, "1/sqrt(shape) ~ half-normal({:g})", 1.0, 1.0),
     "df": Dispersion(gamma_of_two, "df ~ gamma(2, {:g}) above 1", 0.1, 10.0),
 }
-MIN_OF_DISPERSION = {"df": 1.0}  # of a dispersion; 0 of the others
+MIN_OF_DISPERSION = {"df": 1.0}  # lower bound of a dispersion; 0 for the others
 
 
 def _log_prior_dispersions(scale: PyTree, position: PyTree) -> Float[Array, ""]:
-    """Summed over the dispersions, each by its name in `DISPERSIONS`."""
+    """Sum the log priors of the dispersions, each by its name in `DISPERSIONS`."""
     parts = [DISPERSIONS[name].log_density(scale[name], position[name]) for name in scale]
     return sum(parts, start=jnp.zeros(()))
 
 
 def default_log_prior(mean: Array, sd: Array, dispersion: PyTree, position: PyTree) -> Array:
-    """Independent normals on the standardised coefficients z, and the dispersions' own priors."""
+    """Return independent normals on the standardised z, plus the dispersions' own priors."""
     coefficients = jnp.sum(normal(mean, sd, position["coefficients"]))
     return coefficients + _log_prior_dispersions(dispersion, position)
 
@@ -155,12 +158,15 @@ def original_log_prior(
     dispersion: PyTree,
     position: PyTree,
 ) -> Array:
-    """One density on every original coefficient A z + c, as a density of z, [p] or [levels, p]."""
+    """Return one density on every original coefficient A z + c, as a density of z.
+
+    z is [p] or [levels, p].
+    """
     original = jnp.dot(matrix, position["coefficients"].reshape(-1), precision="highest") + offset
     return jnp.sum(density(original)) + log_det + _log_prior_dispersions(dispersion, position)
 
 
-# in the coefficients, and with a density that is; where there are dispersions, a transform stands before them
+# log-concave in the coefficients, given a log-concave density; dispersions have a transform of their own
 for _function in (normal, laplace, default_log_prior, original_log_prior):
     _function.log_concave = True
 
@@ -168,19 +174,22 @@ for _function in (normal, laplace, default_log_prior, original_log_prior):
 @as_pytree
 @dataclass(frozen=True)
 class Positive:
-    """The transform MIN_OF_DISPERSION + exp of the leaves named; the other entries of the dict pass unchanged."""
+    """The transform MIN_OF_DISPERSION + exp of the named leaves; other entries are unchanged."""
 
     names: tuple[str, ...] = field(metadata={"static": True})
 
     def forward(self, free: PyTree) -> PyTree:
-        """Named leaves s = exp(free), df = 1 + exp(free)."""
+        """Transform named leaves to s = exp(free), df = 1 + exp(free)."""
         return {
             **free,
             **{name: MIN_OF_DISPERSION.get(name, 0.0) + jnp.exp(free[name]) for name in self.names},
         }
 
     def inverse(self, position: PyTree) -> PyTree:
-        """Named leaves log s, log(df - 1). Raises UsageError where one is not above its least."""
+        """Transform named leaves to log s, log(df - 1).
+
+        Raises UsageError where one is not above its lower bound.
+        """
         above = {name: position[name] - MIN_OF_DISPERSION.get(name, 0.0) for name in self.names}
         for name, value in above.items():
             if not isinstance(value, Tracer) and not bool(jnp.all(jnp.asarray(value) > 0)):
@@ -193,5 +202,5 @@ class Positive:
         return {**position, **{name: jnp.log(value) for name, value in above.items()}}
 
     def log_det(self, free: PyTree) -> Float[Array, ""]:
-        """log |d s / d free| = free, summed over the named leaves."""
+        """Return log |d s / d free| = free, summed over the named leaves."""
         return sum((jnp.sum(free[name]) for name in self.names), start=jnp.zeros(()))

@@ -1,8 +1,7 @@
-"""What `sgld.fit` returns: the draws of a formula's model, and what one asks of them.
+"""The result of `sgld.fit`: the draws of a formula's model, its predictions and prior draws.
 
-Predictions of a formula's model for tables of any length: the rows come in pieces, and so do the predictions.
-
-Draws from the priors of regression models: what `prior` writes as densities, by NumPy.
+Predictions read tables of any length in pieces, and come in pieces. Prior draws use NumPy and the densities
+of `priors`.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Fit:
     Attributes:
       draws: on the original scale, with the formula's names.
       model: the formula, its priors and its rows.
-      asked: what was asked for, as run.json of a run directory holds it.
+      asked: the settings of the call, as run.json of a run directory holds them.
 
     Example:
       >>> import numpy as np, sgld
@@ -81,34 +80,34 @@ class Fit:
 
     @property
     def verdict(self) -> Verdict:
-        """How far the draws can be trusted."""
+        """The verdict on whether the draws can be trusted."""
         return self.draws.verdict
 
     def summary(self) -> Summary:
-        """The table of the parameters, the verdict last."""
+        """Return the table of the parameters, with the verdict last."""
         return self.draws.summary()
 
     def predict(
         self, new: Any, *, kind: PredictionKind = "outcome", prob: float = 0.9,
         sep: str | None = None, decimal: str | None = None,
     ) -> Any:  # fmt: skip
-        """Predictions for other rows, in their order.
+        """Predict other rows, in their order.
 
         Args:
           new: a table with the predictors' columns, as `sgld.fit` takes it, or the path of one.
-          kind: "outcome" predicts what will be seen, "mean" its expectation, and "class" the
+          kind: "outcome" predicts the observation, "mean" its expectation, and "class" the
             likeliest of the levels of a bernoulli or categorical outcome.
           prob: of the interval, which is central.
-          sep, decimal: of a file of text, as for `sgld.fit`; by default those of the fit's own, if that
-            ends in the same letters (.csv, .tsv).
+          sep: of a text file, as for `sgld.fit`; by default the fit's, for the same extension (.csv, .tsv).
+          decimal: as `sep`.
 
         Returns:
           A table of the kind of `new` (a DataFrame with its index; a dict of arrays for a dict; a
-          pyarrow.Table for a path): `mean` and `sd` of the outcome, its noise included (of its
+          pyarrow.Table for a path): `mean` and `sd` of the outcome, including its noise (of its
           expectation for kind "mean"); `lower` and `upper` of an interval that holds it with
-          probability `prob`; for bernoulli also `probability`; of a categorical outcome, and for
-          kind "class", `class` and probabilities. Rows with a missing cell are empty where the fit
-          was to drop such rows, and refused otherwise.
+          probability `prob`; for bernoulli also `probability`; for a categorical outcome, and for
+          kind "class", `class` and probabilities. Rows with a missing cell are empty if the fit
+          dropped such rows, and otherwise raise an error.
 
         Raises: DataError for the rows, UsageError for `kind` and `prob`.
         """
@@ -116,13 +115,13 @@ class Fit:
 
         seed, path = int(self.asked.get("seed", 0)), isinstance(new, (str, Path))
         predicting = Predicting(self.model, self.draws, prob=prob, seed=seed, kind=kind)
-        told = self.asked.get("data")
-        given = TableSource.like(told, new, sep, decimal) if path else as_table(new)
+        trained_on = self.asked.get("data")
+        given = TableSource.like(trained_on, new, sep, decimal) if path else as_table(new)
         with stage("predicting"):
             return _like(None if path else new, predicting.together(rows_in(given)))
 
     def report(self, path: str | Path) -> Path:
-        """Write the page of the run, one file that needs nothing else, to `path`; return it.
+        """Write the report of the run, one self-contained page, to `path`; return it.
 
         Raises: RunError where it cannot be written, MissingExtra without matplotlib.
         """
@@ -132,10 +131,12 @@ class Fit:
     def plot(
         self, kind: PlotKind = "forest", *, names: Sequence[str] | None = None, **how: Any
     ) -> Figure:
-        """A matplotlib figure of the fit: "forest", "trace", "marginal", "pair", "ppc" or "verdict".
+        """Plot the fit with matplotlib: "forest", "trace", "marginal", "pair", "ppc" or "verdict".
 
         Args:
-          kind, names, how: as for `Draws.plot`.
+          kind: as for `Draws.plot`.
+          names: as for `Draws.plot`.
+          **how: as for `Draws.plot`.
 
         Raises: as `Draws.plot`.
 
@@ -157,7 +158,7 @@ class Fit:
 
 
 def _like(given: Any, found: dict[str, np.ndarray]) -> Any:
-    """The columns as a table of the kind that was given."""
+    """Return the columns as a table of the given kind."""
     if isinstance(given, dict):
         return found
     library = type(given).__module__.split(".")[0]
@@ -177,14 +178,14 @@ def _like(given: Any, found: dict[str, np.ndarray]) -> Any:
 # -- predicting ----------------------------------------------------------------------------
 
 
-PREDICTED_ROWS = 16_384  # one to three seconds
+PREDICTED_ROWS = 16_384  # rows of a piece, which takes one to three seconds
 
 
 class Predicting:
-    """`FormulaModel.predict` for draws on the original scale, piece by piece of a table.
+    """`FormulaModel.predict` for draws on the original scale, applied to pieces of a table.
 
     Attributes:
-      blank: what is predicted, by name, of no row.
+      blank: the predictions of no row, by name.
 
     Raises: UsageError for `kind` and `prob`.
     """
@@ -206,15 +207,16 @@ class Predicting:
 
     @property
     def rows_at_once(self) -> int:
-        """Of a piece: all, where a term looks at the row before."""
+        """The rows of a piece: all, if a term uses the row before."""
         formula = self._model.spec["design"]["formula"]
         return sys.maxsize if "lag(" in formula.replace(" ", "") else PREDICTED_ROWS
 
     def __call__(
         self, rows: Rows, ids: Sequence[str] = ()
     ) -> Iterator[tuple[pyarrow.Table, dict[str, np.ndarray]]]:
-        """The pieces, `ids` and the columns needed, and the predictions of their rows; empty (NaN or
-        None) for a row with a missing cell, where the run left such rows out.
+        """Yield the pieces, with `ids` and the columns needed, and the predictions of their rows.
+
+        Predictions are empty (NaN or None) for a row with a missing cell, if the run dropped such rows.
 
         Raises: DataError for the rows, and for a missing column.
         """
@@ -240,21 +242,21 @@ class Predicting:
             self._model.design(table)  # raises: every row has a missing cell
 
     def together(self, rows: Rows) -> dict[str, np.ndarray]:
-        """The predictions of all rows."""
+        """Return the predictions of all rows."""
         parts = [found for _, found in self(rows)]
         return {name: np.concatenate([part[name] for part in parts]) for name in self.blank}
 
     def _columns(self, table: pyarrow.Table, ids: Sequence[str]) -> list[str]:
-        """The `ids`, then those that the predictions need."""
+        """Return the `ids`, then the columns that the predictions need."""
         for name in ids:
             check_named(table, name)
             if name in self.blank:
-                raise DataError(f"the predictions have a column {name!r} of their own; rename that of the table.")  # fmt: skip
+                raise DataError(f"the predictions also have a column {name!r}; rename the table's column.")  # fmt: skip
         return [*ids, *self._model.predictors(table)]
 
 
 def _spread(values: np.ndarray, keep: Bool[np.ndarray, " m"]) -> np.ndarray:
-    """Values of the rows kept, in the places of all rows; NaN, or None for words, between them."""
+    """Place the values of the kept rows among all rows; NaN, or None for words, elsewhere."""
     if keep.all():
         return values
     numbers = values.dtype.kind == "f"
@@ -265,18 +267,18 @@ def _spread(values: np.ndarray, keep: Bool[np.ndarray, " m"]) -> np.ndarray:
 
 @runtime_checkable
 class Rows(Protocol):
-    """A table that is read in pieces; `num_rows` is 0 where it is not known before that."""
+    """A table that is read in pieces; `num_rows` is 0 while it is unknown."""
 
     schema: pyarrow.Schema
     num_rows: int
 
     def pieces(self, columns: Sequence[str], size: int) -> Iterator[pyarrow.Table]:
-        """All rows of these columns, or of more, `size` at a time."""
+        """Yield all rows of these columns, or of more, `size` at a time."""
         ...
 
 
 def rows_in(given: TableSource | pyarrow.Table) -> Rows:
-    """The rows of a table in memory, or of one on the disk. Raises as `TableSource.batches`."""
+    """Return the rows of a table in memory or on disk. Raises as `TableSource.batches`."""
     return OnDisk(given) if isinstance(given, TableSource) else InMemory(given)
 
 
@@ -287,7 +289,7 @@ class InMemory:
         self._table, self.schema, self.num_rows = table, table.schema, table.num_rows
 
     def pieces(self, columns: Sequence[str], size: int) -> Iterator[pyarrow.Table]:
-        """As `Rows`: slices, of all columns."""
+        """Yield slices of all columns, as `Rows`."""
         for start in range(0, self.num_rows, size):
             yield self._table.slice(start, size)
 
@@ -304,7 +306,7 @@ class OnDisk:
         self.schema = need("pyarrow", "tables").schema(list(self._table.schema.items()))
 
     def pieces(self, columns: Sequence[str], size: int) -> Iterator[pyarrow.Table]:
-        """As `Rows`. Raises DataError where there is none, or they change meanwhile."""
+        """Yield pieces as `Rows`. Raises DataError without rows, or if rows change meanwhile."""
         arrow, read = need("pyarrow", "tables"), 0
         held: list[Any] = []
         for batch in self._table.batches(list(dict.fromkeys(columns))):
@@ -332,7 +334,9 @@ PyTree = Any
 
 
 def prior_draws(model: FormulaModel, count: int, seed: int) -> PyTree:
-    """`count` draws of the prior, on the original scale, leaves [count, ...]; the seed decides them.
+    """Return `count` draws of the prior on the original scale, leaves [count, ...].
+
+    The seed determines the draws.
 
     Example:
       >>> import numpy as np
@@ -364,7 +368,7 @@ def prior_draws(model: FormulaModel, count: int, seed: int) -> PyTree:
 def _coefficients(
     rng: np.random.Generator, density: Any, shape: tuple[int, ...]
 ) -> Float[np.ndarray, "count m"]:
-    """Draws of the density that `parse_prior` made of the user's text."""
+    """Draw from the density that `parse_prior` built from the user's text."""
     numbers = [float(value) for value in density.args]
     *df, loc, scale = numbers
     if density.func is normal:
@@ -378,7 +382,7 @@ def _coefficients(
 def _dispersion(
     rng: np.random.Generator, name: str, scale: float, count: int
 ) -> Float[np.ndarray, " count"]:
-    """Draws of a dispersion's prior, in the sampler's units."""
+    """Draw from a dispersion's prior, in the sampler's units."""
     law = DISPERSIONS[name].log_density
     if law is half_normal:
         return np.abs(rng.normal(0.0, scale, count))

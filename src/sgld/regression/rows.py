@@ -1,4 +1,4 @@
-"""Which rows of a table a model takes, and what it needs of each: outcome, design, offset, weight, trials."""
+"""The rows of a table that a model uses: outcome, design, offset, weight and trials of each."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MAX_OUTCOME_LEVELS = 100
 
 
 class Rows(NamedTuple):
-    """The rows a model takes.
+    """The rows that a model uses.
 
     Attributes:
       learnt: state, design, outcome and offset of the formula.
-      extra: what else rows have, {"offset", "weight", "trials"}, those of the three there are.
-      levels: of an outcome that is words, in order; else empty.
-      num_dropped: rows left out, as a cell is missing.
-      numbers: which rows of the table they are, from 0; None for all.
+      extra: {"offset", "weight", "trials"}, those of the three that exist.
+      levels: of an outcome in words, in order; else empty.
+      num_dropped: rows dropped because of a missing cell.
+      numbers: the rows' numbers in the table, from 0; None for all.
     """
 
     learnt: Learnt
@@ -44,14 +44,17 @@ def rows_of(
     table: pyarrow.Table, formula: str, family: Family, columns: dict[str, Any],
     learn: Callable[..., Learnt] = learn,
 ) -> Rows:  # fmt: skip
-    """The rows of `table` that the model takes.
+    """Return the rows of `table` that the model uses.
 
     Args:
-      learn: what makes design and outcome of them.
+      table: the table.
+      formula: "outcome ~ predictors".
+      family: the family.
       columns: the names of the columns of "weights" and "trials" or None, "missing", and "levels"
-        where they are known already.
+        if they are known.
+      learn: computes design and outcome of the rows.
 
-    Raises UsageError for a wrong `missing`, DataError for what the rows may not be.
+    Raises UsageError for a wrong `missing`, DataError for invalid rows.
     """
     check_missing(columns["missing"])
     outcome, used = columns_of(formula, table)
@@ -67,7 +70,7 @@ def rows_of(
         if not table.num_rows:
             raise DataError(
                 f"every one of the {whole.num_rows} rows has a missing cell in a column that is used; "
-                f"the emptiest is {_emptiest(whole, [*used, *named])!r}: take such columns out."
+                f"{_emptiest(whole, [*used, *named])!r} has the most; remove such columns."
             )
     levels: list[Any] = []
     try:
@@ -88,7 +91,7 @@ def rows_of(
 
 
 def check_missing(missing: Any) -> None:
-    """UsageError for what `missing` may not be."""
+    """Raise UsageError for an invalid `missing`."""
     if missing not in MISSING_CHOICES:
         raise UsageError(
             f"missing must be one of {', '.join(MISSING_CHOICES)}. Got {missing!r}."
@@ -97,7 +100,7 @@ def check_missing(missing: Any) -> None:
 
 
 def as_numbers(words: list[Any]) -> str:
-    """What the words of an outcome are as numbers.
+    """Describe the coding of an outcome's words as numbers.
 
     Example:
       >>> from sgld.regression.rows import as_numbers
@@ -108,7 +111,7 @@ def as_numbers(words: list[Any]) -> str:
 
 
 def complete(table: pyarrow.Table, used: list[str]) -> tuple[pyarrow.Table, Bool[np.ndarray, " N"]]:
-    """The rows without a null or NaN in a used column, and which those are."""
+    """Return the rows without a null or NaN in a used column, and a mask of them."""
     arrow = need("pyarrow", "tables")
     keep = np.ones(table.num_rows, bool)
     for name in used:
@@ -128,7 +131,7 @@ def _emptiest(table: pyarrow.Table, used: list[str]) -> str:
 
 
 def is_words(table: pyarrow.Table, outcome: str) -> bool:
-    """Whether an outcome is a column of text that does not mean numbers."""
+    """Return whether an outcome is a column of text that does not represent numbers."""
     if outcome not in table.column_names or not is_text(table.schema.field(outcome).type):
         return False
     arrow, column = need("pyarrow", "tables"), table.column(outcome)
@@ -145,7 +148,10 @@ def is_words(table: pyarrow.Table, outcome: str) -> bool:
 def coded(
     table: pyarrow.Table, outcome: str, family: Family, known: list[Any] | None
 ) -> tuple[pyarrow.Table, list[Any]]:
-    """The table with the outcome's levels, those `known` or its own, as numbers 0, 1, ..., and the levels, sorted."""
+    """Return the table with the outcome's levels coded 0, 1, ..., and the sorted levels.
+
+    The levels are those `known`, or the outcome's own.
+    """
     arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
     if outcome not in table.column_names:
         raise DataError(
@@ -175,7 +181,7 @@ def coded(
     if codes.null_count:
         row = int(np.argmax(np.asarray(compute.is_null(codes))))
         raise DataError(
-            f"outcome {outcome!r} is {column[row].as_py()!r} in data row {row + 1}, which is none of "
+            f"outcome {outcome!r} is {column[row].as_py()!r} in data row {row + 1}, which is not one of "
             f"the levels {levels}."
         )
     place = table.column_names.index(outcome)
@@ -185,33 +191,33 @@ def coded(
 def trials_of(
     table: pyarrow.Table, name: str, y: Float[np.ndarray, " N"] | None = None, outcome: str = ""
 ) -> Float[np.ndarray, " N"]:
-    """The numbers of trials, of which there are at least y. Raises DataError for what they may not be."""
+    """Return the numbers of trials, at least y. Raises DataError for invalid numbers."""
     trials = column_array(table, name)
     y = np.zeros(len(trials)) if y is None else y
     for bad, what in (
-        ((trials < 1) | (trials != np.floor(trials)), "trials are whole numbers from 1 on"),
+        ((trials < 1) | (trials != np.floor(trials)), "trials must be whole numbers, at least 1"),
         (y > trials, f"outcome {outcome!r} is {{y:.10g}} there, more than its trials"),
     ):
         if bad.any():
             row = int(np.argmax(bad))
             raise DataError(
                 f"column {name!r} is {trials[row]:.10g} in data row {row + 1}; {what.format(y=y[row])}; "
-                "mend the rows."
+                "fix the rows."
             )
     return trials
 
 
 def weights_of(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
-    """What each row counts. Raises DataError where that is negative."""
+    """Return the rows' weights. Raises DataError where one is negative."""
     weights = column_array(table, name)
     if (weights < 0).any():
         row = int(np.argmax(weights < 0))
         raise DataError(
-            f"column {name!r} is {weights[row]:.10g} in data row {row + 1}; weights are not negative."
+            f"column {name!r} is {weights[row]:.10g} in data row {row + 1}; weights must not be negative."
         )
     return weights
 
 
 def no_weight(name: str) -> DataError:
-    """Of weights that are all 0."""
-    return DataError(f"column {name!r} is 0 in every row; weights say what each row counts.")
+    """Return the error for weights that are all 0."""
+    return DataError(f"column {name!r} is 0 in every row; at least one weight must be positive.")

@@ -1,18 +1,17 @@
-"""A formula's model of a table larger than memory: its design is made on the disk, shuffled, in blocks.
+"""A formula's model of a table larger than memory, with a shuffled design on disk, in blocks.
 
-    1   levels, ends and a sample of the columns (blockwise.py): the formula's terms are learnt from these rows
-    2   every row's design: center and scale of the columns, the outcome's moments (gathered.py)
-    3   every row's design again, standardised, to the cache, where the run reads it
+    1   levels, extremes and a sample of the columns: the formula's terms are trained on these rows
+    2   every row's design: center and scale of the columns, the outcome's moments
+    3   every row's design again, standardised, written to the cache, which the run reads
 
-Three times over the table, the last one written and shuffled; what was learnt and what was made are kept
-in the cache, by the bytes of the table, and a second fit of the same formula makes neither. Rows that were
-appended to a table whose design is there are made alone, and laid among the others (data/convert.py). Blocks
-are made here, or each at a worker: these are the same functions of the same blocks, and what they made comes back
-in the blocks' order, so that no bit depends on workers.
+The table is read three times, and the last pass writes shuffled rows. The cache holds the estimated
+quantities and the design under the bytes of the table, and a second fit of the same formula recomputes
+neither. Rows appended to a table in the cache are converted alone and merged with the others
+(data/convert.py). Blocks are computed here or by workers. Both apply the same functions to the same blocks,
+and results return in the blocks' order, so that no bit depends on the workers.
 
-What is learned of a formula's columns and outcome from all rows, a block of them at a time.
-
-Second moments about the first block's means m, in float64, so that years lose no digits:
+Moments of columns and outcome accumulate over all rows, a block at a time. Second moments are taken about the
+first block's means m, in float64, so that years lose no digits:
 
     S1 = sum (x - m),   S2 = sum (x - m)(x - m)^T;   mean = m + S1 / N,   cov = S2 / N - (S1 / N)(S1 / N)^T
 """
@@ -60,7 +59,7 @@ from .rows import check_missing, no_weight, rows_of
 # -- gathered ------------------------------------------------------------------------------
 
 
-SAME_COLUMN = 1e-12  # of two columns' mean, sd and correlation, that are called the same
+SAME_COLUMN = 1e-12  # relative difference in mean, sd and correlation of two equal columns
 
 
 class Columns:
@@ -70,7 +69,7 @@ class Columns:
         self.names, self.count = names, 0
 
     def add(self, x: Float[np.ndarray, "m p"]) -> None:
-        """The next rows."""
+        """Add the next rows."""
         if not len(x):
             return
         least, most = x.min(axis=0), x.max(axis=0)
@@ -79,7 +78,7 @@ class Columns:
             self._sum, self._squares = np.zeros(x.shape[1]), np.zeros((x.shape[1],) * 2)
             self._least, self._most = least, most
             self._whole = np.ones(x.shape[1], bool)
-        with np.errstate(over="ignore", invalid="ignore"):  # of numbers that `check` refuses
+        with np.errstate(over="ignore", invalid="ignore"):  # `check` rejects such numbers
             apart = x - self._about
             self._sum += apart.sum(axis=0)
             self._squares += apart.T @ apart
@@ -88,7 +87,7 @@ class Columns:
         self.count += len(x)
 
     def check(self) -> tuple[np.ndarray, np.ndarray]:
-        """The columns' center and scale, [p]; DataError for columns that cannot be told apart."""
+        """Return the columns' center and scale, [p]; DataError for indistinguishable columns."""
         intercept = "Intercept" in self.names
         largest = np.maximum(self._most, -self._least)
         check_largest(largest, self.names)
@@ -126,7 +125,7 @@ class Columns:
 
 
 class Outcome:
-    """Accumulate moments and counts of levels of the outcome in the unit of eta (`Family.bare`)."""
+    """Moments and counts of levels of the outcome in the unit of eta (`Family.bare`)."""
 
     def __init__(self, family: Family) -> None:
         self.family, self.size = family, 0
@@ -136,7 +135,7 @@ class Outcome:
         self.has_offset, self.any_weight, self.largest = False, False, 0.0
 
     def add(self, rows: Learnt, extra: dict[str, np.ndarray]) -> None:
-        """The next rows."""
+        """Add the next rows."""
         y, offset = rows.y, extra.get("offset")
         left = self.family.bare(y, extra)
         if not self.size:
@@ -159,28 +158,28 @@ class Outcome:
         self.size += len(y)
 
     def mean(self) -> float:
-        """Of the outcome."""
+        """Return the mean of the outcome."""
         return self._about + self._sum / self.size
 
     def sum(self) -> float:
-        """Of the outcome."""
+        """Return the sum of the outcome."""
         return self._about * self.size + self._sum
 
     def sd(self, about: float | None = None) -> float:
-        """Of the outcome; the root mean square `about` a number."""
+        """Return the sd of the outcome, or its root mean square `about` a number."""
         apart = self._sum / self.size
         variance = max(0.0, self._squares / self.size - apart**2)
         return float(np.sqrt(variance + (0.0 if about is None else (self.mean() - about) ** 2)))
 
     def typical(self) -> Any:
-        """A typical linear predictor, offset taken off: where the intercept's prior sits."""
+        """Return a typical linear predictor without offset: the intercept prior's centre."""
         if self.family.levels:
             shares = self._levels + 0.5
             centre: Any = np.log(shares[1:] / shares[0])
         else:
-            sums: Any = self  # which has what is asked of an outcome: sum, mean and size
+            sums: Any = self  # offers sum, mean and size, all that `centre` uses
             centre = np.asarray(self.family.centre(sums))
-        if self.family.log_outcome:  # taken off already
+        if self.family.log_outcome:  # the offset is subtracted already
             return centre.tolist()
         if self.has_offset and self.family.link == "log of the mean":
             centre = centre - (self._top + np.log(self._exp / self.size))
@@ -192,38 +191,38 @@ class Outcome:
 # -- streamed ------------------------------------------------------------------------------
 
 
-# bytes of the columns used, in double precision: several times that is held in memory
+# bytes of the used columns in double precision; a fit in memory needs several times that
 MAX_MEMORY_BYTES = 2**29
-MAX_BLOCK_NUMBERS = 2**22  # of a block's design
-MAX_BLOCK_ROWS = 65_536  # of a block, at most
-BLOCKS_AT_ONCE = 16  # blocks that workers make before anything is done with what they made
-NORMS_KEY = "norms2"  # of a polynomial's terms: sums over all rows
+MAX_BLOCK_NUMBERS = 2**22  # numbers in a block's design
+MAX_BLOCK_ROWS = 65_536  # rows of a block
+BLOCKS_AT_ONCE = 16  # blocks that workers build before the results are used
+NORMS_KEY = "norms2"  # the key of a polynomial's sums over all rows
 
 Spec = dict[str, Any]
 
 
 def is_large(source: TableSource, formula: str) -> bool:
-    """Whether the table is one whose design is made on the disk: by its numbers, or by the size of its text."""
+    """Return whether the table's design is built on disk, by its numbers or its size as text."""
     files = source.files()
     size = sum(path.stat().st_size for path in files)
     if files and (size < MAX_MEMORY_BYTES / 64 or not source.is_parquet):
         return size >= MAX_MEMORY_BYTES
     table, counted = Chained([source], None), source.batches()
-    # of a query that names its files itself, rows are known when they are counted
+    # the rows of a query with its own file names must be counted
     rows = counted.count() if isinstance(counted, DuckDB) else table.num_rows
     used = Blocks(table, formula, {"weights": None, "trials": None}, "drop").columns
     return 8 * rows * len(used) >= MAX_MEMORY_BYTES
 
 
 class Streamed:
-    """The parts of a table, and a formula that is to be made of them.
+    """The parts of a table, and a formula whose design they define.
 
     Args:
       columns: the names of those of "weights" and "trials", or None, and "missing".
       seed: of the shuffle.
       cache: the folder of caches; None for the user's.
-      dropped: rows that are no longer there, as `Chained` has them, sorted; none: all are.
-      workers: that make blocks, and that passes over the rows are mapped over.
+      dropped: sorted rows that were dropped, as `Chained` has them; empty if none were.
+      workers: build blocks, and map passes over the rows.
     """
 
     def __init__(
@@ -233,8 +232,8 @@ class Streamed:
     ) -> None:  # fmt: skip
         if "lag(" in formula.replace(" ", ""):
             raise UsageError(
-                f"{formula!r} has lag(...), of the row before, and a table of this size is not held in its order; make "
-                "it a column."
+                f"{formula!r} has lag(...), which needs the row before, but a table of this size is shuffled; store the "
+                "lagged values as a column."
             )
         check_missing(columns["missing"])
         self.sources, self.formula, self.seed = tuple(sources), formula, seed
@@ -242,13 +241,13 @@ class Streamed:
         self.family, self.cache = find_family(family), Cache(cache)
         self.given = {name: columns[name] for name in ("weights", "trials", "missing")}
         self.design, self.workers = BlockDesign(formula, self.family.name, self.given), workers
-        self._count: int | None = None  # of whole rows, once all were read
+        self._count: int | None = None  # number of complete rows, after all were read
 
-    # -- what decides the rows -------------------------------------------------------------
+    # -- contents --------------------------------------------------------------------------
 
     @cached_property
     def contents(self) -> list[dict[str, Any]]:
-        """Of every part: the SHA-256 of its files, and what is read of them."""
+        """For every part: the SHA-256 of its files, and what is read from them."""
         found: list[dict[str, Any]] = []
         for source, gone in zip(self.sources, self.dropped, strict=True):
             found.append({
@@ -265,12 +264,12 @@ class Streamed:
         return found
 
     def digests(self) -> list[str]:
-        """Of every part, for run.json: changes with its bytes."""
+        """Return for every part a digest for run.json, which changes with its bytes."""
         return [key_of({k: v for k, v in part.items() if k != "dropped"}) for part in self.contents]
 
     @cached_property
     def known(self) -> bool:
-        """Whether files decide the rows: a query that names its own is asked anew."""
+        """Whether files determine the rows; a query with its own file names is repeated."""
         return all(source.files() for source in self.sources)
 
     @cached_property
@@ -279,10 +278,10 @@ class Streamed:
         table = Chained(self.sources, self.cache.folder, self.dropped)
         return Blocks(table, self.formula, self.given, self.given["missing"])
 
-    # -- what is learnt --------------------------------------------------------------------
+    # -- spec ------------------------------------------------------------------------------
 
     def learnt(self) -> Spec:
-        """The model's spec but for its prior: as the cache has it, or in two passes over the table."""
+        """Return the model's spec without its prior, from the cache or two passes over rows."""
         if not self.known:
             return self._learn()
         asked = {"formula": self.formula, "family": self.family.name, **self.given, "parts": self.contents}  # fmt: skip
@@ -290,7 +289,7 @@ class Streamed:
         with contextlib.suppress(OSError, RunError, KeyError):
             return read_json(path)["spec"]
         spec = self._learn()
-        with contextlib.suppress(RunError):  # of a cache that cannot be written to: learnt again
+        with contextlib.suppress(RunError):  # without a writable cache, the spec is computed again
             write_json(path, {"spec": spec})
         return spec
 
@@ -342,18 +341,18 @@ class Streamed:
     # -- rows ------------------------------------------------------------------------------
 
     def _each(self, work: Callable[[Block], Any], columns: int) -> Iterator[tuple[Block, Any]]:
-        """Every block, and `work` of it; None of one that has no complete row."""
+        """Yield every block and its result of `work`, or None if it has no complete row."""
         blocks = self.blocks(_rows_at_once(columns))
         once, mapped = (1, _here) if self.workers is None else (BLOCKS_AT_ONCE, self.workers)
         while some := list(islice(blocks, once)):
             yield from zip(some, mapped(partial(_of_block, work), some), strict=True)
 
     def standardised(self, spec: Spec) -> Iterator[tuple[Block, Any]]:
-        """Every block, and its rows as the model's posterior takes them; None of one that has none."""
+        """Yield every block and its rows for the model's posterior, or None if it has none."""
         return self._each(partial(self.design.standardised, spec), len(spec["center"]))
 
     def model(self, spec: Spec, progress: bool = True) -> FormulaModel:
-        """The model of a known spec, its rows on the disk."""
+        """Return the model of a known spec, with its rows on disk."""
         kept, treedef = self.kept(spec)
         source = replace(kept.source(treedef), workers=self.workers)
         if progress and kept.began is not None:
@@ -361,7 +360,7 @@ class Streamed:
         return FormulaModel.on_rows(spec, source)
 
     def in_memory(self, spec: Spec) -> tuple[Any, np.ndarray, int]:
-        """All rows, standardised, with their numbers, and how many there are with those left out."""
+        """Return all rows, standardised, their numbers, and the count including dropped rows."""
         parts, numbers, read = [], [np.zeros(0, np.int64)], 0
         for block, made in self.standardised(spec):
             read = block.first + len(block.keep)
@@ -378,7 +377,7 @@ class Streamed:
         return rows, np.concatenate(numbers), read
 
     def kept(self, spec: Spec) -> tuple[Kept, Any]:
-        """The rows in the cache, and the structure of one."""
+        """Return the rows in the cache, and the structure of one."""
         reader = _Reader(self, spec)
 
         def write(folder: Path) -> dict[str, Any]:
@@ -397,18 +396,18 @@ class Streamed:
         found = kept_rows(self.cache, self._decides(spec), write, known=self.known)
         if self._count not in (None, found.manifest["num_data"]):
             raise DataError(
-                f"{reader.name}: the query gave {self._count:,} whole rows, and {found.manifest['num_data']:,} when it "
-                "was asked again; ask it when nobody writes to its files."
+                f"{reader.name}: the query gave {self._count:,} complete rows, and {found.manifest['num_data']:,} when it "
+                "was repeated; run it while no process writes to its files."
             )
         return found, reader.treedef
 
     def _decides(self, spec: Spec) -> dict[str, Any]:
-        """All that decides the rows in the cache."""
+        """Return everything that determines the rows in the cache."""
         decides = {name: value for name, value in spec.items() if name != "prior"}
         return {**decides, "seed": self.seed, "parts": self.contents}
 
     def _before(self, spec: Spec) -> Kept | None:
-        """The rows before the last of them came or went, where the cache has these, or what they were made from."""
+        """Return the cached rows before the last change, or rows to make them from, or None."""
         before = self.before()
         if before is None:
             return None
@@ -419,13 +418,16 @@ class Streamed:
         return None if before._before(spec) is None else before.kept(spec)[0]
 
     def before(self) -> Streamed | None:
-        """The same table before the last rows went; where none did, without its last part, if it has several."""
+        """Return the table before its last rows were dropped, or without its last part.
+
+        It is None where there is neither.
+        """
         if len(self.dropped[-1]):
             return self._of(self.sources, (*self.dropped[:-1], np.zeros(0, np.int64)))
         return None if len(self.sources) < 2 else self._of(self.sources[:-1], self.dropped[:-1])
 
     def last(self) -> Streamed:
-        """The last part alone, all of its rows."""
+        """Return the last part alone, with all of its rows."""
         return self._of(self.sources[-1:], ())
 
     def _of(self, sources: Sequence[TableSource], dropped: Sequence[Any]) -> Streamed:
@@ -435,7 +437,7 @@ class Streamed:
         )  # fmt: skip
 
     def check_levels(self, spec: Spec) -> None:
-        """OtherColumns where the rows that are there no longer have all levels of the formula's categories."""
+        """Raise OtherColumns where the remaining rows lack a level of the formula's categories."""
         if not self.blocks.has_levels:
             return
         table, _, _ = self.blocks.representative()
@@ -446,7 +448,7 @@ class Streamed:
 
 
 class _Reader:
-    """The standardised design as the conversion reads it; rows with an empty cell are left out."""
+    """The standardised design for the conversion; rows with an empty cell are dropped."""
 
     def __init__(self, streamed: Streamed, spec: Spec) -> None:
         self.streamed, self.spec = streamed, spec
@@ -461,7 +463,7 @@ class _Reader:
         self.leaves = [Leaf(n, single, (len(names),) if n == "x" else ()) for n in found]
 
     def pieces(self) -> Iterator[Piece]:
-        """All rows, as they are needed."""
+        """Yield all rows, as they are needed."""
         self.num_rows = self.streamed.blocks.table.num_rows
         for block, rows in self.streamed.standardised(self.spec):
             if rows is None:
@@ -490,7 +492,7 @@ def _rows_at_once(columns: int) -> int:
 
 
 def _of_all(state: dict[str, Any], more: float) -> None:
-    """The norms of polynomials over all rows, of which there are `more` times as many as they were learnt from."""
+    """Scale the norms of polynomials to all rows, `more` times as many as in their training."""
     for pairs in (learnt.get("dict", []) for _, learnt in state["transforms"].get("dict", [])):
         for pair in pairs:
             if pair[0] == NORMS_KEY and more > 1:
@@ -498,7 +500,7 @@ def _of_all(state: dict[str, Any], more: float) -> None:
 
 
 def _times(value: Any, factor: float) -> Any:
-    """Numbers inside what `design` keeps as JSON."""
+    """Multiply the numbers inside `design`'s JSON by a factor."""
     if isinstance(value, dict):
         name, inner = next(iter(value.items()))
         if name == "dict":

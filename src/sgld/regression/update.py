@@ -1,14 +1,15 @@
-"""A finished formula run on data that have grown, or lost rows: its centre and metric again.
+"""Update of a finished formula run with appended or dropped rows: centre and metric are reused.
 
-The model stays the run's: prior and standardisation are those of the first fit. Let c and Sigma be the
-centre and covariance of what is known, N and N' the old and the new number of rows. The rows that came
-and went move the gradient at c by Delta, a sum over them alone, and so
+The model remains the run's: prior and standardisation are those of the first fit. Let c and Sigma be the
+centre and covariance of the known Gaussian, N and N' the old and the new number of rows. The added and
+removed rows change the gradient at c by Delta, a sum over them alone, and so
 
     Sigma' = (N / N') Sigma,        c' = c + Sigma' Delta
 
-to first order: no search, no curvature, no look at all rows, which are most of what a fit costs. What
-remains is one pass for the control variates at c', the steps, and the verdict, which measures the run
-as ever. Where the rows move the centre by several sds, or their number by half, everything is found anew.
+to first order. This needs no search, no curvature and no pass over all rows, which are most of the cost of
+a fit. What remains is one pass for the control variates at c', the steps, and the verdict, which measures
+the run as usual. Where the rows move the centre by several sds, or change their number by half, everything
+is computed again.
 """
 
 from __future__ import annotations
@@ -50,24 +51,24 @@ from .fit import ON_DISK, is_on_disk, streamed_of
 from .formula import FormulaModel
 from .result import Fit
 
-MAX_MOVE_SDS = 3.0  # sds a parameter, root mean square, beyond which the first order says nothing
-MAX_ROW_RATIO = 1.5  # times as many rows, or as few
-MAX_NEW_NUMBERS = 2**22  # of gradients of rows that came, held at once
+MAX_MOVE_SDS = 3.0  # root mean square move in sds beyond which the first order is not used
+MAX_ROW_RATIO = 1.5  # largest ratio of the new and the old number of rows, either way
+MAX_NEW_NUMBERS = 2**22  # numbers in the gradients of added rows that are held at once
 CENTRE_MOVED_NOTE = "centre and metric are those of a run on"  # begins the note of an update
-MIN_MOVE_SDS = 0.3  # sds that one row moves the centre, from which on it is in every batch
-# sds that one row moves the draws around the centre: the share it holds of what is known of a direction, from which on the
-# covariance is another one; of ROW_INFO_DRAWS draws
+MIN_MOVE_SDS = 0.3  # sds by which one row must move the centre to be in every batch
+# a row's share of the information on a direction above which the covariance must be recomputed: the sds by which the
+# row moves draws around the centre, over ROW_INFO_DRAWS draws
 MAX_ROW_INFO, ROW_INFO_DRAWS = 0.3, 4
 
 
 @dataclass(frozen=True)
 class Changed:
-    """Rows of a model's data: those that came, and of the old data those that went."""
+    """Rows of a model's data: the added ones, and the removed ones of the old data."""
 
     came: Any
     went: Any
-    called: Int[np.ndarray, " m"]  # the numbers of those that came, in the new data
-    gone: Int[np.ndarray, " k"]  # and of those that went, in the old data, sorted
+    called: Int[np.ndarray, " m"]  # numbers of the added rows in the new data
+    gone: Int[np.ndarray, " k"]  # sorted numbers of the removed rows in the old data
 
 
 def update(
@@ -82,21 +83,24 @@ def update(
     progress: bool = True,
     checkpoint_every: float = 10.0,
 ) -> Fit:
-    """A finished formula run again with rows appended, or without some of its own.
+    """Rerun a finished formula run with rows appended, or without some of its own.
 
     Args:
-      run: a run directory of `sgld.fit` with `out=`, whose data file is where it was.
+      run: a run directory of `sgld.fit` with `out=`, whose data file is still in place.
       new: a file of more rows, with the columns of the run's table; None for none.
-      out: the run directory to make. It can be resumed, reported and updated as any other.
-      drop: the numbers of rows of the run's table, from 0, that are to be forgotten.
-      sep, decimal: of `new`, where it is a file of text, as for `sgld.fit`; by default those of the
-        run's own, if that ends in the same letters (.csv, .tsv).
-      overwrite, progress, checkpoint_every: as for `sgld.sample`.
+      out: the run directory to create. It can be resumed, reported and updated as any other.
+      drop: the numbers of rows of the run's table, from 0, to remove.
+      sep: of `new`, if it is a text file, as for `sgld.fit`; by default the run's, for the same extension
+        (.csv, .tsv).
+      decimal: as `sep`.
+      overwrite: as for `sgld.sample`.
+      progress: as for `sgld.sample`.
+      checkpoint_every: as for `sgld.sample`.
 
     Returns: Fit, on the scale and under the prior of the first fit.
 
     Raises: RunError where `run` is not such a run, DataError for the new rows and where the formula would have
-    other columns (a level came, or its last row went), UsageError for `drop`.
+    other columns (a new level, or a level without rows), UsageError for `drop`.
 
     Example:
       >>> import tempfile, numpy as np, sgld
@@ -114,15 +118,17 @@ def update(
             "there is nothing to update with: give a file of new rows, or rows to drop."
         )
     if new is None and (sep is not None or decimal is not None):
-        raise UsageError("sep and decimal are of the file of new rows; give it, or leave them out.")
+        raise UsageError(
+            "sep and decimal apply to the file of new rows; give it, or leave them out."
+        )
     rows = np.asarray(list(drop))
     if len(rows) and (rows.ndim != 1 or rows.dtype.kind not in "iu"):
-        raise UsageError(f"drop must hold whole numbers of rows. Got {list(drop)[:3]!r}.")
+        raise UsageError(f"drop must hold whole row numbers. Got {list(drop)[:3]!r}.")
     rows = rows.astype(np.int64)
     directory = RunDirectory(run)
     asked = directory.begun()
     if asked.get("kind") != "formula" or not directory.finished() or not asked.get("data"):
-        raise RunError(f"{run} is no finished run of sgld.fit on a file, so it is not updated; fit the table anew.")  # fmt: skip
+        raise RunError(f"{run} is not a finished sgld.fit run on a file, so it cannot be updated. Run sgld.fit again.")  # fmt: skip
     _check_formula(str(asked.get("formula")))
     more = None if new is None else TableSource.like(asked["data"], new, sep, decimal)
     with told(progress, SAMPLING_STAGES):
@@ -150,19 +156,19 @@ def update(
 
 
 def _check_formula(formula: str) -> None:
-    """UsageError for a formula whose columns are other ones wherever rows change."""
+    """Raise UsageError for a formula whose columns all change when rows change."""
     found = TRANSFORMS.search(formula)
     if found:
         raise UsageError(
-            f"{formula!r} has {found[1]}(...), whose numbers are learnt from all rows, so that each row's columns "
-            "would change with new ones; fit the table anew."
+            f"{formula!r} has {found[1]}(...), whose numbers are estimated from all rows, so new rows would change "
+            "every row's columns; run sgld.fit again."
         )
 
 
 def _grown(
     asked: dict[str, Any], source: TableSource | None, rows: Int[np.ndarray, " m"]
 ) -> tuple[FormulaModel, Changed, dict[str, Any]]:
-    """The model on the rows there are now, what changed, and where they are from."""
+    """Return the model on the current rows, the changed rows, and the origin of the data."""
     old, second = table_again(asked["data"])(), None
     table = without(old, rows) if len(rows) else old
     stayed = table.num_rows
@@ -174,7 +180,7 @@ def _grown(
     came = _numbers(model) >= stayed
     pick = lambda data, mask: jax.tree.map(lambda leaf: np.asarray(leaf)[mask], data)  # noqa: E731
     went, numbers = pick(model.data, np.zeros(len(came), bool)), np.zeros(0, np.int64)
-    if len(rows):  # else nobody needs the old data
+    if len(rows):  # else the old data are not needed
         before = FormulaModel.from_spec(asked["model"], old)
         gone = np.isin(_numbers(before), rows)
         went, numbers = pick(before.data, gone), np.flatnonzero(gone)
@@ -184,7 +190,7 @@ def _grown(
 
 @contextlib.contextmanager
 def _saying_what_changed(asked: dict[str, Any]) -> Iterator[None]:
-    """Other columns than the run's as a sentence about levels."""
+    """Convert an error about other columns to a sentence about levels."""
     try:
         yield
     except OtherColumns as error:
@@ -194,16 +200,19 @@ def _saying_what_changed(asked: dict[str, Any]) -> Iterator[None]:
             if names
         ]
         raise DataError(
-            f"with these rows the run's {asked['formula']!r} {' and '.join(changed)}: a level came, or the last row of "
-            "one went (of the first level too, which has no column of its own), and that is another model; fit these "
-            "rows anew."
+            f"with these rows the run's {asked['formula']!r} {' and '.join(changed)}, because a level is new or lost its "
+            "last row (the first level, which has no column of its own, included). That is another model; run sgld.fit "
+            "on these rows."
         ) from error
 
 
 def _grown_on_disk(
     asked: dict[str, Any], source: TableSource | None, rows: Int[np.ndarray, " m"], progress: bool
 ) -> tuple[FormulaModel, Changed, dict[str, Any]]:
-    """The same of a design on the disk: of the old table no cell is read, but of levels where rows went."""
+    """Do the same for a design on disk.
+
+    No cell of the old table is read, except levels where rows were removed.
+    """
     stored, spec, seed, rows = asked["data"], asked["model"], int(asked["seed"]), np.sort(rows)
     parts, went = stored.get("parts", [stored]), None
     if len(rows):
@@ -230,7 +239,7 @@ def _grown_on_disk(
 
 
 def _called_so(model: FormulaModel, rows: Int[np.ndarray, " m"]) -> Any:
-    """Those rows of a design on the disk that the user calls so."""
+    """Return the rows of a design on disk with these numbers of the user."""
     data = model.data
     assert isinstance(data, OnDisk)
     places = data.rows_called(rows, 0) if len(rows) else rows
@@ -238,14 +247,14 @@ def _called_so(model: FormulaModel, rows: Int[np.ndarray, " m"]) -> Any:
 
 
 def _numbers(model: FormulaModel) -> Int[np.ndarray, " N"]:
-    """Which rows of the table the data are."""
+    """Return the numbers of the data's rows in the table."""
     if model.row_numbers is not None:
         return np.asarray(model.row_numbers)
     return np.arange(len(jax.tree.leaves(model.data)[0]))
 
 
 def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Plan | None:
-    """The plan before, around the new centre; None where that does not carry so far."""
+    """Return the old plan around the new centre, or None where the first order is not enough."""
     gaussian = before.known.gaussian
     share = before.num_data / problem.num_data
     if not isinstance(gaussian, Laplace) or not gaussian.positive_definite or before.setup.exact:
@@ -262,7 +271,7 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
             if sign > 0:
                 of_matter = _of_matter(part, wider, ask.seed)
     if of_matter is None or len(of_matter) > (before.setup.batch_size or 0):
-        return None  # all rows are weighed anew, at once
+        return None  # the plan is made again from all rows
     step = wider.spread(wider.pull(delta))
     size = float(np.linalg.norm(wider.pull(delta))) / np.sqrt(step.size)
     if not size <= MAX_MOVE_SDS:
@@ -284,10 +293,10 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
 
 
 def _of_matter(part: Problem, wider: Laplace, seed: int) -> Int[np.ndarray, " m"] | None:
-    """Those of the rows that came which move the centre by much, one by one; None where one turns the Gaussian.
+    """Return the added rows that each move the centre by much; None if one rotates the Gaussian.
 
-    By their likelihood alone. The second row of a level says what the first one says, and moves no centre, but the sd there
-    is another: all chains failed.
+    Only the likelihood counts. The second row of a level agrees with the first and moves no centre, but it
+    changes the sd there; without this test all chains failed.
     """
     z, found = part.array(wider.center), [np.zeros(0, np.int32)]
     draws = wider.draw(generator(seed, TUNING_STREAM, 17), ROW_INFO_DRAWS)
@@ -307,7 +316,7 @@ def _of_matter(part: Problem, wider: Laplace, seed: int) -> Int[np.ndarray, " m"
 
 
 def _always(before: Plan, changed: Changed, more: Int[np.ndarray, " m"]) -> Any:
-    """The rows in every batch by their new numbers: those of before that stay, and `more`."""
+    """Return the rows in every batch by their new numbers: the remaining old ones, and `more`."""
     always = before.setup.always
     stay = np.zeros(0, np.int64)
     if always is not None:

@@ -208,7 +208,7 @@ def successes(tmp_path_factory):
 def test_trials_of_new_rows_are_whole_numbers(successes, trials):
     run, new = successes
     new = {**new, "n": np.array([3.0, trials, 2.0, 1.0])}
-    with pytest.raises(DataError, match=f"'n' is {trials:g} in data row 2; trials are whole"):
+    with pytest.raises(DataError, match=f"'n' is {trials:g} in data row 2; trials must be whole"):
         list(predict(run, new))
 
 

@@ -464,7 +464,7 @@ def test_outcome_out_of_range(family, outcome):
 
 def test_other_data_on_resume():
     model = FormulaModel.build(TABLE, "y ~ C(k)")
-    with pytest.raises(DataError, match="give the data the run was made from"):
+    with pytest.raises(DataError, match="give the data that the run was fitted to"):
         FormulaModel.from_spec(model.spec, with_cell("k", 3, 9))
 
 

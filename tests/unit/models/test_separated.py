@@ -62,7 +62,7 @@ def test_what_only_the_prior_decides_is_named(case):
 def test_many_levels_are_counted():
     levels = np.repeat([f"g{k:02}" for k in range(12)], 5)
     found = notes(np.r_[np.zeros(45), np.tile([0.0, 1.0, 1.0], 5)], g=levels)
-    assert len(found) == 6 and found[-1] == "so it is with 4 more levels."
+    assert len(found) == 6 and found[-1] == "the same holds for 4 more levels."
 
 
 def test_the_shell_says_it_with_the_model_and_before_the_search(capsys):

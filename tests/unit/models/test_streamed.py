@@ -266,7 +266,7 @@ def test_a_run_on_the_disk_forgets_rows(tmp_path, capsys):
         ([N], UsageError, "drop must hold rows from 0 to 2999. Got 3000"),
         ([1, 1], UsageError, "drop must not repeat a row"),
         (range(N), UsageError, "drop must leave at least one row"),
-        (rural, DataError, r"loses the column 'town\[T.rural\]': a level came"),
+        (rural, DataError, r"loses the column 'town\[T.rural\]', because a level"),
     ):
         with pytest.raises(error, match=said):
             update(run, drop=drop, out=tmp_path / "bad", progress=False)
@@ -351,7 +351,7 @@ def test_a_query_that_names_its_files_is_asked_anew(tmp_path, monkeypatch):
     source = Streamed([source], "y ~ x", "gaussian", NOTHING, 0)
     spec = source.learnt()
     laid(folder, made(2000))
-    with pytest.raises(DataError, match=r"whole rows, and .* when it was asked again"):
+    with pytest.raises(DataError, match=r"complete rows, and .* repeated"):
         source.kept(spec)
 
 
