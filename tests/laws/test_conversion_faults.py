@@ -110,7 +110,7 @@ def of_a_formula(folder, parts=1, dropped=()):
             sources[:parts], FORMULA, "gaussian", NOTHING, 3, where, dropped and dropped[:parts]
         )
         first = streaming.Streamed(sources[:1], FORMULA, "gaussian", NOTHING, 3, where)
-        return made.kept({**first.learnt(), "prior": None})[0].manifest["hash"]
+        return made.kept({**first.estimate(), "prior": None})[0].manifest["hash"]
 
     return design
 

@@ -214,12 +214,12 @@ SAMPLING = [
     ),
     Mutant(
         "thermostat: |v| for |v|^2",
-        "heat = p**2 if self.per_parameter else jnp.mean(p**2)",
-        "heat = jnp.abs(p) if self.per_parameter else jnp.mean(jnp.abs(p))", THERMOSTAT,
+        "energy = p**2 if self.per_parameter else jnp.mean(p**2)",
+        "energy = jnp.abs(p) if self.per_parameter else jnp.mean(jnp.abs(p))", THERMOSTAT,
     ),
     Mutant(
         "thermostat: held at 1, not at T",
-        "x + delta * (heat - T)", "x + delta * (heat - 1)", THERMOSTAT,
+        "x + delta * (energy - T)", "x + delta * (energy - 1)", THERMOSTAT,
     ),
     Mutant(
         "replica exchange: the wrong way round",

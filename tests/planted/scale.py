@@ -55,7 +55,7 @@ SCALE = [
     ),
     Mutant(
         "streamed: what was learnt of a query's rows is used for others",
-        "if not self.known:\n            return self._learn()", "if False:\n            return self._learn()",
+        "if not self.known:\n            return self._estimate()", "if False:\n            return self._learn()",
         STREAMED + "test_a_query_that_names_its_files_is_asked_anew",
     ),
     Mutant(
@@ -145,13 +145,13 @@ SCALE = [
     ),
     Mutant(
         "update: rows that came do not move the centre",
-        "for sign, rows in ((1.0, changed.came), (-1.0, changed.went)):",
-        "for sign, rows in ((0.0, changed.came), (-1.0, changed.went)):",
+        "for sign, rows in ((1.0, changed.added), (-1.0, changed.removed)):",
+        "for sign, rows in ((0.0, changed.added), (-1.0, changed.removed)):",
         "tests/unit/models/test_update.py::test_appended_rows_give_the_posterior_of_all",
     ),
     Mutant(
         "update: rows that went come again",
-        "(-1.0, changed.went)", "(1.0, changed.went)",
+        "(-1.0, changed.removed)", "(1.0, changed.removed)",
         "tests/unit/models/test_update.py::test_what_was_dropped_is_forgotten",
     ),
     Mutant(
@@ -167,7 +167,7 @@ SCALE = [
     ),
     Mutant(
         "update: any number of rows is in every batch",
-        "or len(of_matter) > (before.setup.batch_size or 0):", "or len(of_matter) > 10**9:",
+        "or len(influential) > (before.setup.batch_size or 0):", "or len(influential) > 10**9:",
         "tests/unit/models/test_update.py::test_where_many_rows_matter_all_are_weighed_anew",
     ),
     Mutant(

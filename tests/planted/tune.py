@@ -524,7 +524,7 @@ TUNE = [
     ),
     Mutant(
         "modes: nothing climbs where Newton's steps lead nowhere",
-        "            z = _climbed(some, near, start)\n            value", "            value",
+        "            z = _climb(some, near, start)\n            value", "            value",
         MODES + "test_a_mode_is_found_that_newtons_first_steps_do_not_reach",
     ),
     Mutant(

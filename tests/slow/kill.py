@@ -90,7 +90,7 @@ def convert(path: Path) -> None:
     columns = {"weights": None, "trials": None, "missing": "drop"}
     source = TableSource.of(STREAMED[0] / "parts")
     design = streaming.Streamed([source], FORMULA[0], "gaussian", columns, SEED, path / "cache")
-    design.kept({**design.learnt(), "prior": None})
+    design.kept({**design.estimate(), "prior": None})
 
 
 def begin(path: Path) -> None:

@@ -181,12 +181,12 @@ def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
         problem, array(zs), center, array(laplace.spread(sketch).T), MAX_GRADIENT_NUMBERS // d
     )
     plain, centred = (
-        (top[:-1], _others(N, top[:-1], rng, MAX_GRADIENT_NUMBERS // d)) for top in seen.numbers
+        (top[:-1], _rest(N, top[:-1], rng, MAX_GRADIENT_NUMBERS // d)) for top in seen.numbers
     )
     each = max(ROW_NOISE_DRAWS, MAX_SAMPLED_ROWS // max(1, len(centred[0])))
     rows = np.concatenate([*plain, np.repeat(centred[0], each), centred[1]])
     zs = laplace.draw(rng, len(rows))
-    found = _of_rows(problem, sent(rows, np.int32), array(zs), center)
+    found = _row_gradients(problem, sent(rows, np.int32), array(zs), center)
     split = sum(map(len, plain))
     at_center, moved = (_finite(N * np.asarray(g, np.float64)) for g in found)
     moved = moved[split:] + _mean(problem, laplace, zs[split:])
@@ -197,7 +197,7 @@ def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
     )
 
 
-def _others(
+def _rest(
     num_data: int, top: Int[np.ndarray, " M"], rng: np.random.Generator, most: int
 ) -> Int[np.ndarray, " n"]:
     """Return all rows that are not among the largest, or a random sample if they are many."""
@@ -222,7 +222,7 @@ def _kept(
     return RowNoise(top, size, gradients[:split].reshape(-1, each, d), gradients[split:], num_data)
 
 
-class _Seen(NamedTuple):
+class _LargestRows(NamedTuple):
     """The largest rows of all by both kinds of size, and one more; plain squares' moments."""
 
     numbers: list[Int[np.ndarray, " M+1"]]
@@ -236,7 +236,7 @@ def _all_rows(
     center: Array,
     directions: Float[Array, "d r"],
     most: int,
-) -> _Seen:
+) -> _LargestRows:
     """Evaluate every row and keep the largest."""
     N = problem.num_data
     count = min(MAX_LARGEST_ROWS, N // 4, most // (4 * ROW_NOISE_DRAWS))
@@ -257,7 +257,7 @@ def _all_rows(
         squares += own * square[:, 0].var() + apart**2 * done * own / (done + own)
         mean += apart * own / (done + own)
         done += own
-    return _Seen(numbers, sizes, (float(mean), float(squares / N)))
+    return _LargestRows(numbers, sizes, (float(mean), float(squares / N)))
 
 
 def _mean(
@@ -275,7 +275,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 @jax.jit
-def _of_rows(
+def _row_gradients(
     problem: Problem, rows: Int[Array, " m"], zs: Float[Array, "m d"], center: Array
 ) -> tuple[Float[Array, "m d"], Float[Array, "m d"]]:
     """Return the rows' gradients at the centre, and the differences of those at zs from these."""

@@ -81,21 +81,21 @@ def unshown_rows(problem: Problem, gaussian: Any, seed: int) -> Int[np.ndarray, 
     assert gaussian.factor is not None
     rng = generator(seed, TUNING_STREAM, 14)
     z, factor = problem.array(gaussian.draw(rng, 1)[0]), problem.array(gaussian.factor)
-    unshown = _unshown(problem, gaussian, z, factor)
-    if not unshown.shape[1]:
+    rare = _rare_directions(problem, gaussian, z, factor)
+    if not rare.shape[1]:
         return none
-    pointing = unshown.T @ np.asarray(sums.directions(problem, z, factor), np.float64) @ unshown
+    pointing = rare.T @ np.asarray(sums.directions(problem, z, factor), np.float64) @ rare
     size, vectors = np.linalg.eigh(pointing)
     informed = size > 1e-6 * max(size[-1], 1.0)
     if not informed.any():
         return none
     leverage = np.zeros((len(z), len(z)))  # one shape for any number of directions
-    leverage[:, : informed.sum()] = unshown @ (vectors[:, informed] / np.sqrt(size[informed]))
+    leverage[:, : informed.sum()] = rare @ (vectors[:, informed] / np.sqrt(size[informed]))
     chance = min(ROWS_PER_DIRECTION, MAX_INFLUENTIAL_ROWS / informed.sum())
-    return _taken(problem, z, factor, problem.array(np.sqrt(chance) * leverage), rng)
+    return _select_rows(problem, z, factor, problem.array(np.sqrt(chance) * leverage), rng)
 
 
-def _unshown(
+def _rare_directions(
     problem: Problem, gaussian: Laplace, z: Float[Array, " d"], factor: Float[Array, "d d"]
 ) -> Float[np.ndarray, "d k"]:
     """Return whitened directions in which few of the first rows point."""
@@ -114,7 +114,7 @@ def _unshown(
     return few / np.linalg.norm(few, axis=0)
 
 
-def _taken(
+def _select_rows(
     problem: Problem,
     z: Float[Array, " d"],
     factor: Float[Array, "d d"],
@@ -124,12 +124,12 @@ def _taken(
     """Return the numbers of the rows that are selected with their probabilities."""
     taken = []
     width = max(len(z), problem.source.row_width)
-    for numbers, chance in each_row(_chances, problem, (z, factor, leverage), width):
+    for numbers, chance in each_row(_leverages, problem, (z, factor, leverage), width):
         taken.append(numbers[rng.random(len(chance)) < chance])
     return np.unique(np.concatenate(taken)).astype(np.int64)
 
 
-def _chances(
+def _leverages(
     problem: Problem,
     given: tuple[Float[Array, " d"], Float[Array, "d d"], Float[Array, "d d"]],
     rows: Any,

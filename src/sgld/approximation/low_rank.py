@@ -240,7 +240,7 @@ def lowrank_laplace(
     edges, *_ = _lanczos(whitened, d, steps, rng, within=MAX_EDGE_ERROR)
     # an iteration that ended before its first check is exact
     missed = (
-        0.0 if len(edges) < SIGN_CHECK_STEPS else _missed(d, len(edges)) * (edges[-1] - edges[0])
+        0.0 if len(edges) < SIGN_CHECK_STEPS else _bound(d, len(edges)) * (edges[-1] - edges[0])
     )
     low = min(1.0, max(edges[0] - missed, edges[0] / 4))
     # all of D is widened: with V's part unchanged, its coupling to the rest would fall below 1
@@ -272,7 +272,7 @@ def _lanczos(
             (lowest, small), (highest, _) = (_ritz(alpha, beta, at) for at in (0, k))
             if lowest < 1e-6 * highest:
                 return np.array([lowest]), Q[: k + 1].T @ small[:, None], False
-            last = last or _missed(d, k + 1) * (highest - lowest) < within * lowest
+            last = last or _bound(d, k + 1) * (highest - lowest) < within * lowest
         if last:
             break
         q = w / beta[-1]
@@ -282,7 +282,7 @@ def _lanczos(
     return values, Q[: len(alpha)].T @ small, True
 
 
-def _missed(d: int, k: int) -> float:
+def _bound(d: int, k: int) -> float:
     """Return a bound on an extreme eigenvalue's mean error after k >= 4 steps, random start.
 
     It is a share of the spectrum's width (Kuczynski & Wozniakowski 1992, Theorem 3.2).

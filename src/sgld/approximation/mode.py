@@ -115,13 +115,13 @@ def newton_mode(
             return here.z, float(here.value), step + 1, True
         last = decrement if plain else np.inf
         if many and plain:
-            here, last = _on(at, J, here, last)
+            here, last = _chord_steps(at, J, here, last)
             if last < MAX_DECREMENT:
                 return here.z, float(here.value), step + 1, True
     return here.z, float(here.value), max_steps, False
 
 
-def _on(
+def _chord_steps(
     at: Callable[[np.ndarray], _Point], J: np.ndarray, here: _Point, last: float
 ) -> tuple[_Point, float]:
     """Take steps with an old curvature while each quarters the decrement: (point, decrement)."""
@@ -174,7 +174,7 @@ def other_modes(
         given = [] if tops is None else list(tops)
         return [*_wide_starts(problem, near, rng), *exchanges(some, near), *given]
 
-    return _searched(problem, base, starts, known, apart)
+    return _search(problem, base, starts, known, apart)
 
 
 @stage("other modes", whole=True)
@@ -199,14 +199,14 @@ def more_modes(
 
     def starts(_: Problem, near: Laplace) -> list[np.ndarray]:
         fresh = [
-            z for z in moved if min(_differ(o.gaussian, z, near) for o in known) > SAME_MODE_SDS
+            z for z in moved if min(_sds_to(o.gaussian, z, near) for o in known) > SAME_MODE_SDS
         ]
         return [*fresh, *_wide_starts(problem, near, rng)[2:]]
 
-    return _searched(problem, base, starts, known, apart)
+    return _search(problem, base, starts, known, apart)
 
 
-def _searched(
+def _search(
     problem: Problem,
     base: AtMode,
     starts: Callable[[Problem, Laplace], Sequence[np.ndarray]],
@@ -230,12 +230,12 @@ def _searched(
     for tried, start in enumerate(places):
         counted(tried, len(places), "starts")
         if many:
-            start = _climbed(some, near, start)
+            start = _climb(some, near, start)
             if back(start):
                 continue
         z, value, _, converged = newton_mode(some, start, MAX_NEWTON_STEPS, back)
         if not converged and not many and value < dense - 4 * z.size - 10:
-            z = _climbed(some, near, start)
+            z = _climb(some, near, start)
             value = sums.value_and_gradient(some, some.on_host(z))[0]
         if not converged and value >= dense - 4 * z.size - 10:
             z, value, _, converged = newton_mode(some, z, MAX_LAST_STEPS, back)
@@ -244,7 +244,7 @@ def _searched(
         if some is not problem:
             z, value, _, converged = newton_mode(problem, z, MAX_NEWTON_STEPS)
         others = (base, *known, *found)
-        if converged and all(_differ(other.gaussian, z, near) > SAME_MODE_SDS for other in others):
+        if converged and all(_sds_to(other.gaussian, z, near) > SAME_MODE_SDS for other in others):
             there = AtMode(laplace_at(problem, z), value, True)
             if all(_separate(there.gaussian, other.gaussian, near) for other in others):
                 found.append(there)
@@ -252,7 +252,7 @@ def _searched(
 
 
 @np.errstate(over="ignore", invalid="ignore")  # far starts
-def _climbed(problem: Problem, near: Laplace, start: np.ndarray) -> np.ndarray:
+def _climb(problem: Problem, near: Laplace, start: np.ndarray) -> np.ndarray:
     """Climb by gradients alone, in units of the Gaussian, because a curvature costs d of them."""
 
     from scipy.optimize import minimize
@@ -274,7 +274,7 @@ def _climbed(problem: Problem, near: Laplace, start: np.ndarray) -> np.ndarray:
     return near.center + near.spread(found.x) if np.isfinite(found.fun) else start
 
 
-def _differ(one: Laplace, z: np.ndarray, near: Laplace) -> float:
+def _sds_to(one: Laplace, z: np.ndarray, near: Laplace) -> float:
     """Return the distance of z from a mode, in its sds, or else in those of `near`."""
     measure = one if one.positive_definite else near.moved(one.center - near.center)
     return float(np.linalg.norm(measure.whiten(z)))
@@ -283,7 +283,7 @@ def _differ(one: Laplace, z: np.ndarray, near: Laplace) -> float:
 def _separate(one: Laplace, other: Laplace, near: Laplace) -> bool:
     if one.positive_definite and other.positive_definite:
         return sds_between(one, other) > MIN_SEPARATION_SDS
-    return _differ(other, one.center, near) > MIN_SEPARATION_SDS
+    return _sds_to(other, one.center, near) > MIN_SEPARATION_SDS
 
 
 def _wide_starts(

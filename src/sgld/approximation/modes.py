@@ -41,7 +41,7 @@ MAX_NEGLIGIBLE_MASS = 1e-3
 
 
 @runtime_checkable
-class AtPlace(Protocol):
+class GaussianAtMode(Protocol):
     """The Gaussian at a mode, dense or diagonal plus low rank."""
 
     @property
@@ -64,7 +64,7 @@ class HasMode(Protocol):
     """The Gaussian at a mode and the log density there."""
 
     @property
-    def gaussian(self) -> AtPlace:
+    def gaussian(self) -> GaussianAtMode:
         """The Gaussian, with its centre at the mode."""
         ...
 
@@ -105,7 +105,7 @@ def log_mass(at: HasMode, temperature: float) -> float:
     return at.log_density / temperature + at.gaussian.half_log_det
 
 
-def apart(one: AtPlace, other: AtPlace) -> float:
+def apart(one: GaussianAtMode, other: GaussianAtMode) -> float:
     """Return the distance between two modes in sds of the narrower one."""
     between = (np.linalg.norm(a.whiten(b.center)) for a, b in ((one, other), (other, one)))
     return float(max(between))
@@ -134,7 +134,7 @@ def known_modes(found: Sequence[HasMode], temperature: float) -> tuple[list[int]
     return kept, KnownModes(z, densities[kept], masses[kept])
 
 
-def _width(heaviest: AtPlace, other: AtPlace) -> float:
+def _width(heaviest: GaussianAtMode, other: GaussianAtMode) -> float:
     """Return the largest variance of `other` in the heaviest's sds; without a factor, the mean."""
     factor = getattr(other, "factor", None)
     if factor is None:
@@ -166,7 +166,7 @@ def exchanges(problem: Problem, mode: Laplace) -> list[Float[np.ndarray, " d"]]:
     """
     found: dict[bytes, np.ndarray] = {}
     z = mode.center
-    for place in (*_of_parts(problem, z), *_of_vectors(problem, z), *_of_components(problem, z)):
+    for place in (*_swap_parts(problem, z), *_swap_blocks(problem, z), *_swap_roles(problem, z)):
         if np.isfinite(place).all() and np.linalg.norm(mode.whiten(place)) > MIN_SEPARATION_SDS:
             found.setdefault(problem.on_host(place).tobytes(), place)
     if not found:
@@ -179,11 +179,11 @@ def exchanges(problem: Problem, mode: Laplace) -> list[Float[np.ndarray, " d"]]:
     slack = 1e-3 + 1e-6 * abs(float(sums.log_density(problem, problem.array(mode.center))))
     same = (np.abs(higher - prior) <= slack) & (prior >= -MAX_PRIOR_LOSS)
     order = np.argsort(-np.nan_to_num(higher, nan=-np.inf), kind="stable")
-    others = [i for i in order if not same[i] and _alike(places[i], mode.center)]
+    others = [i for i in order if not same[i] and _permuted(places[i], mode.center)]
     return [*places[same], *places[others[:EXTRA_IMAGES_TRIED]]]
 
 
-def _alike(place: np.ndarray, z: np.ndarray) -> bool:
+def _permuted(place: np.ndarray, z: np.ndarray) -> bool:
     """Return whether these are the same numbers in another order."""
     return bool(np.allclose(np.sort(place), np.sort(z), rtol=1e-6))
 
@@ -193,7 +193,7 @@ def _prior(problem: Problem, zs: Any, center: Any) -> Any:
     return jax.vmap(problem.log_prior)(zs) - problem.log_prior(center)
 
 
-def _of_parts(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
+def _swap_parts(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
     """Yield pairs of coordinates, or of leaves, exchanged, some of them with changed signs."""
     if problem.dimension <= MAX_UNSIGNED_PARTS:
         shapes, parts = [()] * len(z), np.split(z, len(z))
@@ -210,7 +210,7 @@ def _of_parts(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
             yield np.concatenate([s * parts[i] for i, s in zip(order, sign, strict=True)])
 
 
-def _of_vectors(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
+def _swap_blocks(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
     """Yield permuted blocks of a vector, from its start or up to its end.
 
     The numbers of one component may be adjacent, or one number of all components.
@@ -255,7 +255,7 @@ def _involutions(items: Sequence[int]) -> Iterator[list[int]]:
         yield [found[i] for i in items]
 
 
-def _of_components(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
+def _swap_roles(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
     """Yield components in other orders: entries along an axis, or leaves with similar names.
 
     Similar names differ in a number, a letter or a word. The constrained scale is used, where a simplex holds its
@@ -266,7 +266,7 @@ def _of_components(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
     leaves = [np.asarray(leaf) for leaf in leaves]
     for count in range(2, MAX_COMPONENTS + 1):
         axes = [_axis(leaf.shape, count) for leaf in leaves]
-        families = _called_alike(problem.layout, count)
+        families = _similar_names(problem.layout, count)
         if not any(families) and all(axis is None for axis in axes):
             continue
         for order, groups in product(permutations(range(count)), families):
@@ -287,7 +287,7 @@ def _axis(shape: tuple[int, ...], count: int) -> int | None:
     return shape.index(count) if count in shape else None
 
 
-def _called_alike(layout: Layout, count: int) -> list[list[list[int]]]:
+def _similar_names(layout: Layout, count: int) -> list[list[list[int]]]:
     """Return groups of leaves of one shape that change places together, one per component.
 
     Their names differ only in a last number or letter, or in one word at the same position.

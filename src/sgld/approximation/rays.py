@@ -214,7 +214,7 @@ def rays(
     # the highest first: a noisy density has many
     rises.sort(key=lambda rise: -found[rise[0]].value[rise[1]])
     for k, at in rises[:MAX_BRACKETS]:
-        found[k] = _followed(found[k], of, t[_bracket(at, len(t))])
+        found[k] = _refine_top(found[k], of, t[_bracket(at, len(t))])
     return found
 
 
@@ -259,7 +259,7 @@ def _bracket(at: int, count: int) -> list[int]:
     return [max(at - 1, 0), min(at + 1, count - 1)]
 
 
-def _followed(ray: Ray, density, ends: Values) -> Ray:
+def _refine_top(ray: Ray, density, ends: Values) -> Ray:
     """Return the ray with the maximum between two ends, and points around it at its width."""
     low, high = ends
     t, value = ray.t, ray.value
@@ -304,7 +304,7 @@ def followed(problem: Problem, gaussian: Any, seen: list[Ray], T: float) -> list
         return []
     found: dict[int, Ray] = {}
     sides = FOLLOWED_SIDES if problem.dimension <= MAX_WIDTHS_DIM else FOLLOWED_SIDES_WIDE
-    for k, side in _bent(problem, gaussian, seen, T)[:sides]:
+    for k, side in _bent_sides(problem, gaussian, seen, T)[:sides]:
         ray = found.get(k, seen[k])
         t, value, zs = _profile(problem, gaussian, ray, side, T)
         kept = side * ray.t < t[0]
@@ -316,7 +316,7 @@ def followed(problem: Problem, gaussian: Any, seen: list[Ray], T: float) -> list
     return list(found.values())
 
 
-def _bent(
+def _bent_sides(
     problem: Problem, gaussian: Laplace, seen: list[Ray], T: float
 ) -> list[tuple[int, float]]:
     """Return the rays and sides whose other parameters gain most, by moving and by their width.
@@ -338,7 +338,7 @@ def _bent(
         there = np.interp(side * SLOPE_SDS, seen[k].t, np.nan_to_num(seen[k].value, neginf=-1e30))
         if problem.dimension <= MAX_WIDTHS_DIM:
             each = each + [
-                _wider(problem, gaussian, z, others) if value > MIN_MOMENT_LOGP else 0.0
+                _width_gain(problem, gaussian, z, others) if value > MIN_MOMENT_LOGP else 0.0
                 for z, value in zip(around, there, strict=True)
             ]
         gains.append(float(np.max(np.where(there + each > MIN_MOMENT_LOGP, each, 0.0))))
@@ -346,7 +346,7 @@ def _bent(
     return [sides[k] for k in order if gains[k] > MIN_LOGP_GAIN]
 
 
-def _wider(
+def _width_gain(
     problem: Problem, gaussian: Laplace, z: Float[np.ndarray, " d"], others: np.ndarray
 ) -> float:
     """Return the log width of the others at z over that at the mode.
@@ -375,7 +375,7 @@ def _profile(
         1.0, OUTSIDE_SDS[-1], 1 + int(np.log(OUTSIDE_SDS[-1]) / np.log(MIN_POINT_RATIO))
     ):
         z[i] = gaussian.center[i] + side * t * sd
-        z, J = _maximised(problem, z, others)
+        z, J = _maximise(problem, z, others)
         value = sums.differences(problem, z[None], gaussian.center)[0] / T
         if not (np.isfinite(value) and np.isfinite(J).all()):
             break
@@ -389,7 +389,7 @@ def _profile(
     return np.array(ts), np.array(values), np.array(zs)
 
 
-def _maximised(
+def _maximise(
     problem: Problem, z: Float[np.ndarray, " d"], others: np.ndarray
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "e e"]]:
     """Maximise over the `others` by Newton's method with positive eigenvalues.

@@ -22,7 +22,7 @@ from ..errors import DataError, need
 from .columns import MAX_CATEGORY_LEVELS, is_text
 from .design import (
     TRANSFORMS,
-    Learnt,
+    Design,
     OtherColumns,
     apply_with_outcome,
     columns_of,
@@ -223,7 +223,7 @@ class BlockDesign(NamedTuple):
     family: str
     given: dict[str, Any]
 
-    def made(self, spec: Spec, dtype: Any, block: Block) -> tuple[Learnt, dict[str, np.ndarray]]:
+    def made(self, spec: Spec, dtype: Any, block: Block) -> tuple[Design, dict[str, np.ndarray]]:
         """Return design, outcome and extra data; unchanged columns are standardised already."""
         center, scale = np.asarray(spec["center"]), np.asarray(spec["scale"])
         table, state = block.table, spec["design"]

@@ -270,12 +270,12 @@ def check_cells(
         if name in numbers or not is_text(kind.value_type if made else kind, dictionary=False):
             return trouble_of(table, name)
         names = made or name in named
-        return missing_cells(table, name) or _of_category(table, name, name in alone, names)
+        return missing_cells(table, name) or _category_trouble(table, name, name in alone, names)
 
     raise_all(trouble(name) for name in sorted(used))
 
 
-def _of_category(table: pyarrow.Table, name: str, alone: bool, named: bool) -> Trouble | None:
+def _category_trouble(table: pyarrow.Table, name: str, alone: bool, named: bool) -> Trouble | None:
     """Return the reason why text is not a category, or None.
 
     The text means numbers, has an error among numbers, or has too many levels.
@@ -296,7 +296,7 @@ def _of_category(table: pyarrow.Table, name: str, alone: bool, named: bool) -> T
     levels = column.unique().to_pandas()
     if len(levels) <= MAX_TEXT_LEVELS:
         return None
-    bad = _no_numbers(levels)
+    bad = _not_numbers(levels)
     if alone and not named and not bad.any():
         return Trouble(
             name,
@@ -314,7 +314,7 @@ def _of_category(table: pyarrow.Table, name: str, alone: bool, named: bool) -> T
     return None
 
 
-def _no_numbers(text: pandas.Series) -> np.ndarray:
+def _not_numbers(text: pandas.Series) -> np.ndarray:
     return need("pandas", "tables").to_numeric(text, errors="coerce").isna().to_numpy()
 
 
@@ -384,7 +384,7 @@ def _pluses(formula: str, columns: Collection[str]) -> tuple[str, str]:
     """Replace commas between predictors by pluses."""
     flat = _flat(formula)
     right = flat.find("~")
-    commas = [i for i, letter in enumerate(flat) if letter == "," and 0 <= right < i]
+    commas = [i for i, character in enumerate(flat) if character == "," and 0 <= right < i]
     for i in reversed(commas):
         formula = f"{formula[:i].rstrip()} + {formula[i + 1 :].lstrip()}"
     return formula, "predictors are joined by '+'"

@@ -32,7 +32,7 @@ OFFSET_CALL = "offset("
 TRANSFORMS = re.compile(r"(?<![\w.`])(bs|cc|center|cr|cs|lag|poly|scale|standardize)\s*\(")
 
 
-class Learnt(NamedTuple):
+class Design(NamedTuple):
     """A formula on its training rows: its state (JSON), design, outcome, and the offsets' sum."""
 
     state: dict[str, Any]
@@ -41,7 +41,7 @@ class Learnt(NamedTuple):
     offset: Float[np.ndarray, " N"] | None
 
 
-def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> Learnt:
+def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> Design:
     """Evaluate a formula on the rows of a table, and estimate the state of its terms.
 
     A term offset(...) is added to the linear predictor unchanged, without a coefficient.
@@ -74,9 +74,9 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
         "factors": {
             expression: {
                 "kind": kind.value,
-                "state": _to_json({k: v for k, v in learnt.items() if k != "contrasts"}),
+                "state": _to_json({k: v for k, v in estimated.items() if k != "contrasts"}),
             }
-            for expression, (kind, learnt) in spec.encoder_state.items()
+            for expression, (kind, estimated) in spec.encoder_state.items()
         },
         "transforms": _to_json(spec.transform_state),
     }
@@ -90,7 +90,7 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
     state["names"] = [name for name in names if not name.startswith(OFFSET_CALL)]
     if not state["names"]:
         raise UsageError(f"formula {formula!r} has no predictors beside its offset; add '1'.")
-    return Learnt(state, x, y, offset)
+    return Design(state, x, y, offset)
 
 
 def columns_of(formula: str, table: pyarrow.Table) -> tuple[str, list[str]]:
@@ -144,7 +144,7 @@ def apply(
 
 def apply_with_outcome(
     state: dict[str, Any], table: pyarrow.Table, formula: str, numbers: Collection[str] = ()
-) -> Learnt:
+) -> Design:
     """Evaluate, as `learn`, some of the rows of `state`'s training, or more of their kind."""
     x, offset = apply(state, table)
     parsed = parse(formula, table.column_names)
@@ -154,7 +154,7 @@ def apply_with_outcome(
     y = _evaluate(_evaluator(_frame(table, used)), parsed.lhs, formula)
     if y.shape[1] != 1:
         raise DataError(f"outcome {outcome!r} is not one column of numbers; convert it to numbers.")
-    return Learnt(state, x, _finite(y, [outcome])[:, 0], offset)
+    return Design(state, x, _finite(y, [outcome])[:, 0], offset)
 
 
 def _split(
@@ -385,11 +385,11 @@ def _from_json(value: Any) -> Any:
 
 
 class OtherColumns(DataError):
-    """The formula has other columns on a table than those of the run: `lost` and `came`."""
+    """The formula has other columns on a table than those of the run: `lost` and `gained`."""
 
     def __init__(self, now: list[str], before: list[str]) -> None:
         self.lost = [name for name in before if name not in now]
-        self.came = [name for name in now if name not in before]
+        self.gained = [name for name in now if name not in before]
         super().__init__(
             f"the table gives the columns {now}, but the run has {before}; give the data that the run was fitted to."
         )
@@ -398,8 +398,8 @@ class OtherColumns(DataError):
 def learn_again(
     state: dict[str, Any], center: Float[np.ndarray, " p"], scale: Float[np.ndarray, " p"],
     table: pyarrow.Table, formula: str, numbers: Collection[str] = (), *,
-    other: Callable[..., Learnt] | None = None, dtype: Any = np.float32,
-) -> Learnt:  # fmt: skip
+    other: Callable[..., Design] | None = None, dtype: Any = np.float32,
+) -> Design:  # fmt: skip
     """Evaluate a formula whose state is known; for unchanged columns x is (x - center) / scale.
 
     That x is in single precision and equals formulaic's result bit for bit; formulaic holds each number twice
@@ -418,7 +418,7 @@ def learn_again(
         for j, name in enumerate(state["names"]):
             values = 1.0 if name == "Intercept" else whole[name][rows]
             x[rows, j] = (values - center[j]) / scale[j]
-    return Learnt(state, x, whole[outcome].astype(np.float64), None)
+    return Design(state, x, whole[outcome].astype(np.float64), None)
 
 
 def _as_they_are(names: list[str], parsed: Any, table: pyarrow.Table) -> bool:

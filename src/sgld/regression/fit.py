@@ -103,7 +103,7 @@ def _on_disk(
     check_trials(find_family(family), columns["trials"])
     given = {**columns, "missing": missing}
     streamed = Streamed([source], formula, family, given, seed, workers=workers)
-    model = streamed.model({**streamed.learnt(), "prior": prior}, progress)
+    model = streamed.model({**streamed.estimate(), "prior": prior}, progress)
     assert isinstance(model.data, OnDisk)
     digest = streamed.digests()[0] if streamed.known else model.data.hash()
     stored = {**source.as_json(digest), **ON_DISK}

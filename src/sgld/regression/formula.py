@@ -34,7 +34,7 @@ from . import design as designs
 from .columns import give_back, mean_and_sd, standardised
 from .design import OtherColumns, learn_again
 from .families import Family, check_trials, find_family
-from .identifiability import check_columns, check_magnitudes, check_own, hardly_apart, separated
+from .identifiability import check_columns, check_magnitudes, check_names, near_collinear, separated
 from .predictive import predict_rows
 from .priors import (
     DEFAULT_PRIOR_SDS,
@@ -92,9 +92,9 @@ def prior_text(spec: dict, family: Family, unit: np.ndarray, index: int | None) 
                 lines.append(f"{name}, at the predictors' means{each} ~ normal({means}, {sd:.4g})")
             else:
                 lines.append(f"{name}{each} ~ normal(0, {sd:.4g})")
-    laws = [DISPERSIONS[name] for name in family.dispersion]
+    dispersions = [DISPERSIONS[name] for name in family.dispersion]
     lines += [
-        law.text.format(spec["outcome_sd"] if law.scale is None else law.scale) for law in laws
+        d.text.format(spec["outcome_sd"] if d.scale is None else d.scale) for d in dispersions
     ]
     return tuple(lines)
 
@@ -175,10 +175,10 @@ class FormulaModel:
         check_trials(kind, trials)
         columns = {"weights": weights, "trials": trials, "missing": missing}
         rows = rows_of(as_table(table() if callable(table) else table), formula, kind, columns)
-        (state, x, y, _), extra = rows.learnt, rows.extra
+        (state, x, y, _), extra = rows.design, rows.extra
         notes = separated(kind.name, rows.levels or (), x, y, state, extra)
         give_back(x)
-        check_own((*state["names"], *kind.dispersion))
+        check_names((*state["names"], *kind.dispersion))
         check_magnitudes(np.column_stack([y]), [state["outcome"]])
         check_magnitudes(x, state["names"])
         notes += check_columns(x, state["names"])
@@ -229,11 +229,11 @@ class FormulaModel:
         rows = rows_of(
             as_table(table() if callable(table) else table), formula, kind, columns, again
         )
-        state, x, y, _ = rows.learnt
+        state, x, y, _ = rows.design
         if state["names"] != spec["design"]["names"]:
             raise OtherColumns(state["names"], spec["design"]["names"])
         notes = separated(kind.name, rows.levels or (), x, y, state, rows.extra)
-        notes += hardly_apart(
+        notes += near_collinear(
             x, state["names"], np.asarray(spec["center"]), np.asarray(spec["scale"])
         )
         model = cls._assemble(spec, _standardise(spec, x, y, rows.extra), notes)
@@ -267,16 +267,16 @@ class FormulaModel:
         matrix, offset = affine(spec, center, scale, index, family)
         shape = (len(levels) - 1, len(columns)) if levels else (len(columns),)
         size = int(np.prod(shape))
-        laws = {name: DISPERSIONS[name] for name in family.dispersion}
+        dispersions = {name: DISPERSIONS[name] for name in family.dispersion}
         # outcome sd in the units the sampler sees
         unit = spec["outcome_sd"] / spec["outcome_scale"]
         dispersion = {
-            name: jnp.float32(unit if law.scale is None else law.scale)
-            for name, law in laws.items()
+            name: jnp.float32(unit if entry.scale is None else entry.scale)
+            for name, entry in dispersions.items()
         }
         begin = {
-            name: jnp.float32(unit if law.start is None else law.start)
-            for name, law in laws.items()
+            name: jnp.float32(unit if entry.start is None else entry.start)
+            for name, entry in dispersions.items()
         }
         start = np.zeros(shape)
         if index is not None:

@@ -53,7 +53,7 @@ def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> tuple[str, .
     """Apply `check_facts` to a design in memory."""
     mean, scale = mean_and_sd(x, about_mean="Intercept" in names)
     largest = np.maximum(x.max(axis=0), -x.min(axis=0))
-    still = _still(scale, largest)
+    still = _constant(scale, largest)
     whole = np.zeros(len(names), bool)
     whole[still] = (x[:, still] == np.rint(x[:, still])).all(axis=0)
     facts = Facts(
@@ -63,7 +63,7 @@ def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> tuple[str, .
     return check_facts(facts, names)
 
 
-def _still(scale: Float[np.ndarray, " p"], largest: Float[np.ndarray, " p"]) -> np.ndarray:
+def _constant(scale: Float[np.ndarray, " p"], largest: Float[np.ndarray, " p"]) -> np.ndarray:
     """Return which columns do not vary, within the precision of float64."""
     return scale <= 1e-13 * largest
 
@@ -78,7 +78,7 @@ def check_facts(facts: Facts, names: list[str]) -> tuple[str, ...]:
     """
     intercept = "Intercept" in names
     columns = [j for j, name in enumerate(names) if name != "Intercept"]
-    flat = _still(facts.scale, facts.largest)
+    flat = _constant(facts.scale, facts.largest)
     still = [j for j in columns if flat[j]]
     # different whole numbers are distinct, however many digits they share: ids of a register
     ids = [j for j in still if facts.span[j] >= 1 and facts.whole[j]]
@@ -108,14 +108,14 @@ def check_facts(facts: Facts, names: list[str]) -> tuple[str, ...]:
             ]
         )
         if not found:
-            notes = _hardly_apart(correlations, facts.num_rows, own)
+            notes = _collinearity_note(correlations, facts.num_rows, own)
     if found:
         subject, rest = ("column ", "it") if len(found) == 1 else ("columns ", "them")
         raise DataError(f"{subject}{', '.join(found)}; take {rest} out of the formula.")
     return notes
 
 
-def hardly_apart(
+def near_collinear(
     x: Float[np.ndarray, "N p"],
     names: list[str],
     center: Float[np.ndarray, " p"],
@@ -125,10 +125,10 @@ def hardly_apart(
     columns = [j for j, name in enumerate(names) if name != "Intercept"]
     if len(x) < len(names):
         return ()
-    return _hardly_apart(gram(x, columns, center, scale), len(x), [names[j] for j in columns])
+    return _collinearity_note(gram(x, columns, center, scale), len(x), [names[j] for j in columns])
 
 
-def _hardly_apart(
+def _collinearity_note(
     gram: Float[np.ndarray, "k k"], num_rows: int, names: list[str]
 ) -> tuple[str, ...]:
     """Return a note on columns that the others nearly determine: N / (R^{-1})_jj is small.
@@ -189,7 +189,7 @@ def _listed(names: list[str], which: np.ndarray) -> str:
     )
 
 
-def check_own(names: tuple[str, ...]) -> None:
+def check_names(names: tuple[str, ...]) -> None:
     """Raise DataError where two parameters would have one name."""
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:

@@ -65,7 +65,7 @@ def predict_rows(
     """
     check_kind(family, kind)
     if family.levels:
-        return _of_levels(family, spec["levels"], position, x, extra, kind, how)
+        return _predict_levels(family, spec["levels"], position, x, extra, kind, how)
     shift, stretch = spec["outcome_center"], spec["outcome_scale"]
     found = predictive(family, position, x, extra, noise=kind != "mean", **how)
     found = {k: stretch * v + (shift if k != "sd" else 0.0) for k, v in found.items()}
@@ -80,7 +80,7 @@ def predict_rows(
     }
 
 
-def _of_levels(
+def _predict_levels(
     family: Family, levels: list[Any], position: PyTree, x: Any, extra: Any, kind: str, how: Any
 ) -> dict[str, np.ndarray]:
     fraction("prob", how["prob"])
@@ -120,7 +120,7 @@ def predictive(
     coefficients = np.asarray(position["coefficients"], np.float64)
     weight, kept = _weigh(weights, coefficients.shape[:-1], max_draws)
     sampled = noise and not family.location_scale
-    chosen = _standing_for(weight, OUTCOMES_PER_ROW if sampled else max_draws)
+    chosen = _resampled(weight, OUTCOMES_PER_ROW if sampled else max_draws)
     z = np.ascontiguousarray(coefficients.reshape(-1, coefficients.shape[-1])[kept].T)
     given = {
         name: np.asarray(position[name], np.float64).ravel()[kept] for name in family.dispersion
@@ -191,7 +191,7 @@ def probabilities(
     """
     coefficients = np.asarray(position["coefficients"], np.float64)
     weight, kept = _weigh(weights, coefficients.shape[:-2], max_draws)
-    chosen = _standing_for(weight, max_draws)
+    chosen = _resampled(weight, max_draws)
     z = coefficients.reshape(-1, *coefficients.shape[-2:])[kept]
     out = np.empty((3, len(x), z.shape[1] + 1))
 
@@ -219,10 +219,10 @@ def _weigh(
     flat = flat / flat.sum()
     if flat.size <= most:
         return flat, slice(None)
-    return np.full(most, 1 / most), _standing_for(flat, most)
+    return np.full(most, 1 / most), _resampled(flat, most)
 
 
-def _standing_for(weight: Float[np.ndarray, " S"], most: int) -> Int[np.ndarray, " count"] | slice:
+def _resampled(weight: Float[np.ndarray, " S"], most: int) -> Int[np.ndarray, " count"] | slice:
     """Return at most `most` draws that represent all equally, by systematic resampling."""
     places = systematic(weight, min(weight.size, most))
     if places.size == weight.size and np.all(places == np.arange(places.size)):

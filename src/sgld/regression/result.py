@@ -383,14 +383,14 @@ def _dispersion(
     rng: np.random.Generator, name: str, scale: float, count: int
 ) -> Float[np.ndarray, " count"]:
     """Draw from a dispersion's prior, in the sampler's units."""
-    law = DISPERSIONS[name].log_density
-    if law is half_normal:
+    density = DISPERSIONS[name].log_density
+    if density is half_normal:
         return np.abs(rng.normal(0.0, scale, count))
-    if law is root:
+    if density is root:
         return rng.normal(0.0, scale, count) ** 2.0
-    if law is inverse_root:
+    if density is inverse_root:
         return rng.normal(0.0, scale, count) ** -2.0
-    assert law is gamma_of_two
+    assert density is gamma_of_two
     found = rng.gamma(2.0, 1 / scale, count)
     while (low := found <= MIN_OF_DISPERSION[name]).any():
         found[low] = rng.gamma(2.0, 1 / scale, int(low.sum()))

@@ -12,7 +12,7 @@ from ..data.delimited import is_number, renumbered, written_number
 from ..data.tables import check_named, column_array
 from ..errors import DataError, UsageError, did_you_mean, need
 from .columns import is_text
-from .design import Learnt, columns_of, learn
+from .design import Design, columns_of, learn
 from .families import Family
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ class Rows(NamedTuple):
     """The rows that a model uses.
 
     Attributes:
-      learnt: state, design, outcome and offset of the formula.
+      design: state, design, outcome and offset of the formula.
       extra: {"offset", "weight", "trials"}, those of the three that exist.
       levels: of an outcome in words, in order; else empty.
       num_dropped: rows dropped because of a missing cell.
       numbers: the rows' numbers in the table, from 0; None for all.
     """
 
-    learnt: Learnt
+    design: Design
     extra: dict[str, Float[np.ndarray, " N"]]
     levels: list[Any]
     num_dropped: int
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 
 def rows_of(
     table: pyarrow.Table, formula: str, family: Family, columns: dict[str, Any],
-    learn: Callable[..., Learnt] = learn,
+    learn: Callable[..., Design] = learn,
 ) -> Rows:  # fmt: skip
     """Return the rows of `table` that the model uses.
 
@@ -76,18 +76,18 @@ def rows_of(
     try:
         if family.levels or is_words(table, outcome):
             table, levels = coded(table, outcome, family, columns.get("levels"))
-        learnt = learn(table, formula, named)
-        family.check(learnt.y, learnt.state["outcome"])
-        extra = {} if learnt.offset is None else {"offset": learnt.offset}
+        design = learn(table, formula, named)
+        family.check(design.y, design.state["outcome"])
+        extra = {} if design.offset is None else {"offset": design.offset}
         if columns["trials"] is not None:
-            extra["trials"] = trials_of(table, columns["trials"], learnt.y, outcome)
+            extra["trials"] = trials_of(table, columns["trials"], design.y, outcome)
         if columns["weights"] is not None:
             extra["weight"] = weights_of(table, columns["weights"])
             if not extra["weight"].any():
                 raise no_weight(columns["weights"])
     except DataError as error:
         raise (error if numbers is None else renumbered(error, numbers)) from error.__cause__
-    return Rows(learnt, extra, levels, dropped, numbers)
+    return Rows(design, extra, levels, dropped, numbers)
 
 
 def check_missing(missing: Any) -> None:

@@ -50,10 +50,10 @@ from ..data.table_source import Chained, TableSource
 from ..errors import DataError, RunError, UsageError
 from .blocks import Block, BlockDesign, Blocks
 from .columns import give_back
-from .design import Learnt, OtherColumns
+from .design import Design, OtherColumns
 from .families import Family, find_family
 from .formula import FormulaModel
-from .identifiability import Facts, check_facts, check_largest, check_own
+from .identifiability import Facts, check_facts, check_largest, check_names
 from .rows import check_missing, no_weight, rows_of
 
 # -- gathered ------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Outcome:
         self._offset, self._top, self._exp = 0.0, -np.inf, 0.0
         self.has_offset, self.any_weight, self.largest = False, False, 0.0
 
-    def add(self, rows: Learnt, extra: dict[str, np.ndarray]) -> None:
+    def add(self, rows: Design, extra: dict[str, np.ndarray]) -> None:
         """Add the next rows."""
         y, offset = rows.y, extra.get("offset")
         left = self.family.bare(y, extra)
@@ -280,20 +280,20 @@ class Streamed:
 
     # -- spec ------------------------------------------------------------------------------
 
-    def learnt(self) -> Spec:
+    def estimate(self) -> Spec:
         """Return the model's spec without its prior, from the cache or two passes over rows."""
         if not self.known:
-            return self._learn()
+            return self._estimate()
         asked = {"formula": self.formula, "family": self.family.name, **self.given, "parts": self.contents}  # fmt: skip
         path = self.cache.folder / f"learned-{key_of(asked)}.json"
         with contextlib.suppress(OSError, RunError, KeyError):
             return read_json(path)["spec"]
-        spec = self._learn()
+        spec = self._estimate()
         with contextlib.suppress(RunError):  # without a writable cache, the spec is computed again
             write_json(path, {"spec": spec})
         return spec
 
-    def _learn(self) -> Spec:
+    def _estimate(self) -> Spec:
         stamps = {path: stamp_of(path) for source in self.sources for path in source.files()}
         table, numbers, count = self.blocks.representative()
         whole = {**self.given, "missing": "error"}
@@ -301,9 +301,9 @@ class Streamed:
             rows = rows_of(table, self.formula, self.family, whole)
         except DataError as error:
             raise renumbered(error, numbers) from error.__cause__
-        state, ends = rows.learnt.state, (rows.learnt.y.min(), rows.learnt.y.max())
-        _of_all(state, count / len(numbers))
-        check_own((*state["names"], *self.family.dispersion))
+        state, ends = rows.design.state, (rows.design.y.min(), rows.design.y.max())
+        _scale_norms(state, count / len(numbers))
+        check_names((*state["names"], *self.family.dispersion))
         size = len(state["names"])
         known = {"design": state, "center": [0.0] * size, "scale": [1.0] * size}
         known |= {"levels" if self.family.levels else "words": rows.levels} if rows.levels else {}
@@ -343,9 +343,9 @@ class Streamed:
     def _each(self, work: Callable[[Block], Any], columns: int) -> Iterator[tuple[Block, Any]]:
         """Yield every block and its result of `work`, or None if it has no complete row."""
         blocks = self.blocks(_rows_at_once(columns))
-        once, mapped = (1, _here) if self.workers is None else (BLOCKS_AT_ONCE, self.workers)
+        once, mapped = (1, _local) if self.workers is None else (BLOCKS_AT_ONCE, self.workers)
         while some := list(islice(blocks, once)):
-            yield from zip(some, mapped(partial(_of_block, work), some), strict=True)
+            yield from zip(some, mapped(partial(_apply, work), some), strict=True)
 
     def standardised(self, spec: Spec) -> Iterator[tuple[Block, Any]]:
         """Yield every block and its rows for the model's posterior, or None if it has none."""
@@ -442,7 +442,7 @@ class Streamed:
             return
         table, _, _ = self.blocks.representative()
         found = rows_of(table, self.formula, self.family, {**self.given, "missing": "error"})
-        now, before = found.learnt.state["names"], spec["design"]["names"]
+        now, before = found.design.state["names"], spec["design"]["names"]
         if now != before:
             raise OtherColumns(now, before)
 
@@ -479,11 +479,11 @@ class _Reader:
             yield Piece(whole, ~block.keep)
 
 
-def _here(work: Callable[[Block], Any], blocks: Sequence[Block]) -> list[Any]:
+def _local(work: Callable[[Block], Any], blocks: Sequence[Block]) -> list[Any]:
     return [work(block) for block in blocks]
 
 
-def _of_block(work: Callable[[Block], Any], block: Block) -> Any:
+def _apply(work: Callable[[Block], Any], block: Block) -> Any:
     return work(block) if block.table.num_rows else None
 
 
@@ -491,9 +491,9 @@ def _rows_at_once(columns: int) -> int:
     return int(np.clip(MAX_BLOCK_NUMBERS // max(1, columns), 256, MAX_BLOCK_ROWS))
 
 
-def _of_all(state: dict[str, Any], more: float) -> None:
+def _scale_norms(state: dict[str, Any], more: float) -> None:
     """Scale the norms of polynomials to all rows, `more` times as many as in their training."""
-    for pairs in (learnt.get("dict", []) for _, learnt in state["transforms"].get("dict", [])):
+    for pairs in (kept.get("dict", []) for _, kept in state["transforms"].get("dict", [])):
         for pair in pairs:
             if pair[0] == NORMS_KEY and more > 1:
                 pair[1] = _times(pair[1], more)

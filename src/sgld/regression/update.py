@@ -65,10 +65,10 @@ MAX_ROW_INFO, ROW_INFO_DRAWS = 0.3, 4
 class Changed:
     """Rows of a model's data: the added ones, and the removed ones of the old data."""
 
-    came: Any
-    went: Any
-    called: Int[np.ndarray, " m"]  # numbers of the added rows in the new data
-    gone: Int[np.ndarray, " k"]  # sorted numbers of the removed rows in the old data
+    added: Any
+    removed: Any
+    added_numbers: Int[np.ndarray, " m"]  # numbers of the added rows in the new data
+    removed_numbers: Int[np.ndarray, " k"]  # sorted numbers of the removed rows in the old data
 
 
 def update(
@@ -118,9 +118,7 @@ def update(
             "there is nothing to update with: give a file of new rows, or rows to drop."
         )
     if new is None and (sep is not None or decimal is not None):
-        raise UsageError(
-            "sep and decimal apply to the file of new rows; give it, or leave them out."
-        )
+        raise UsageError("sep and decimal apply to the file `new`; give it, or leave them out.")
     rows = np.asarray(list(drop))
     if len(rows) and (rows.ndim != 1 or rows.dtype.kind not in "iu"):
         raise UsageError(f"drop must hold whole row numbers. Got {list(drop)[:3]!r}.")
@@ -145,14 +143,14 @@ def update(
 
         names = ("kind", "formula", "family", "prior", "priors", "sampler", "weights", "trials")
         facts = {"num_dropped": model.num_dropped} if model.num_dropped else {}
-        told_of = {name: asked.get(name) for name in names}
-        told_of |= {"data": source, "model": model.spec, "facts": facts, "updates": str(run)}
+        settings = {name: asked.get(name) for name in names}
+        settings |= {"data": source, "model": model.spec, "facts": facts, "updates": str(run)}
         draws = runs.begin(
-            model.posterior, model.data, None, ask, asked.get("ess"), told_of, path=out,
+            model.posterior, model.data, None, ask, asked.get("ess"), settings, path=out,
             overwrite=overwrite, progress=progress, checkpoint_every=checkpoint_every, planned=plan,
         )  # fmt: skip
         draws = replace(draws, origin=Origin(model.posterior, model.data, model))
-        return Fit(draws, model, told_of | {"seed": ask.seed})
+        return Fit(draws, model, settings | {"seed": ask.seed})
 
 
 def _check_formula(formula: str) -> None:
@@ -175,28 +173,28 @@ def _grown(
     if source is not None:
         more, digest = source.read()
         table, second = appended(table, more, source.data), source.as_json(digest)
-    with _saying_what_changed(asked):
+    with _explain_changed_columns(asked):
         model = FormulaModel.from_spec(asked["model"], table)
-    came = _numbers(model) >= stayed
+    added = _numbers(model) >= stayed
     pick = lambda data, mask: jax.tree.map(lambda leaf: np.asarray(leaf)[mask], data)  # noqa: E731
-    went, numbers = pick(model.data, np.zeros(len(came), bool)), np.zeros(0, np.int64)
+    removed, numbers = pick(model.data, np.zeros(len(added), bool)), np.zeros(0, np.int64)
     if len(rows):  # else the old data are not needed
         before = FormulaModel.from_spec(asked["model"], old)
         gone = np.isin(_numbers(before), rows)
-        went, numbers = pick(before.data, gone), np.flatnonzero(gone)
-    changed = Changed(pick(model.data, came), went, np.flatnonzero(came), numbers)
+        removed, numbers = pick(before.data, gone), np.flatnonzero(gone)
+    changed = Changed(pick(model.data, added), removed, np.flatnonzero(added), numbers)
     return model, changed, as_grown(asked["data"], second, rows)
 
 
 @contextlib.contextmanager
-def _saying_what_changed(asked: dict[str, Any]) -> Iterator[None]:
+def _explain_changed_columns(asked: dict[str, Any]) -> Iterator[None]:
     """Convert an error about other columns to a sentence about levels."""
     try:
         yield
     except OtherColumns as error:
         changed = [
             f"{verb} the column {', '.join(map(repr, names[:4]))}"
-            for verb, names in (("gains", error.came), ("loses", error.lost))
+            for verb, names in (("gains", error.gained), ("loses", error.lost))
             if names
         ]
         raise DataError(
@@ -214,18 +212,18 @@ def _grown_on_disk(
     No cell of the old table is read, except levels where rows were removed.
     """
     stored, spec, seed, rows = asked["data"], asked["model"], int(asked["seed"]), np.sort(rows)
-    parts, went = stored.get("parts", [stored]), None
+    parts, removed = stored.get("parts", [stored]), None
     if len(rows):
         old = streamed_of(stored, spec, seed).model(spec, progress=False)
         check_drop(rows, old.num_data + old.num_dropped)
-        went = _called_so(old, rows)
+        removed = _rows_numbered(old, rows)
         all_gone = renumbered_drop(np.asarray(parts[-1].get("dropped", []), np.int64), rows)
         parts = [*parts[:-1], {**parts[-1], "dropped": all_gone.tolist()}]
     streamed = streamed_of({"parts": parts}, spec, seed, source)
-    came, numbers, read, new = None, np.zeros(0, np.int64), 0, None
-    with _saying_what_changed(asked):
+    added, numbers, read, new = None, np.zeros(0, np.int64), 0, None
+    with _explain_changed_columns(asked):
         if source is not None:
-            came, numbers, read = streamed.last().in_memory(spec)
+            added, numbers, read = streamed.last().in_memory(spec)
             new = {**source.as_json(streamed.digests()[-1]), **ON_DISK}
         if len(rows):
             streamed.check_levels(spec)
@@ -233,12 +231,12 @@ def _grown_on_disk(
     first = model.num_data + model.num_dropped - read
     told = as_grown({"path": stored["path"]}, new, rows)
     grown = {**told, "parts": parts if new is None else [*parts, new], **ON_DISK}
-    none = _called_so(model, rows[:0])
-    came, went = (none if part is None else part for part in (came, went))
-    return model, Changed(came, went, first + numbers, rows), grown
+    none = _rows_numbered(model, rows[:0])
+    added, removed = (none if part is None else part for part in (added, removed))
+    return model, Changed(added, removed, first + numbers, rows), grown
 
 
-def _called_so(model: FormulaModel, rows: Int[np.ndarray, " m"]) -> Any:
+def _rows_numbered(model: FormulaModel, rows: Int[np.ndarray, " m"]) -> Any:
     """Return the rows of a design on disk with these numbers of the user."""
     data = model.data
     assert isinstance(data, OnDisk)
@@ -262,22 +260,22 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
     if before.known.modes is not None or not 1 / MAX_ROW_RATIO <= share <= MAX_ROW_RATIO:
         return None
     wider = gaussian.scaled(share)
-    delta, of_matter = np.zeros(gaussian.center.size), np.zeros(0, np.int64)
-    for sign, rows in ((1.0, changed.came), (-1.0, changed.went)):
+    delta, influential = np.zeros(gaussian.center.size), np.zeros(0, np.int64)
+    for sign, rows in ((1.0, changed.added), (-1.0, changed.removed)):
         if len(jax.tree.leaves(rows)[0]):
             part = replace(problem, data=InMemory.of(rows))
             at = problem.array(gaussian.center)
             delta += sign * np.asarray(sums.likelihood_gradient(part, at), np.float64)
             if sign > 0:
-                of_matter = _of_matter(part, wider, ask.seed)
-    if of_matter is None or len(of_matter) > (before.setup.batch_size or 0):
+                influential = _influential_rows(part, wider, ask.seed)
+    if influential is None or len(influential) > (before.setup.batch_size or 0):
         return None  # the plan is made again from all rows
     step = wider.spread(wider.pull(delta))
     size = float(np.linalg.norm(wider.pull(delta))) / np.sqrt(step.size)
     if not size <= MAX_MOVE_SDS:
         return None
     setup = before.setup.scaled(share)
-    always = _always(before, changed, changed.called[of_matter])
+    always = _always(before, changed, changed.added_numbers[influential])
     moved = wider.moved(step)
     known = replace(before.known, gaussian=moved, log_density=float("nan"), notes=())
     setup = replace(setup, starts=None, always=always)
@@ -292,7 +290,7 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
     return prepared_again(problem, replace(plan, notes=notes), ask.seed)
 
 
-def _of_matter(part: Problem, wider: Laplace, seed: int) -> Int[np.ndarray, " m"] | None:
+def _influential_rows(part: Problem, wider: Laplace, seed: int) -> Int[np.ndarray, " m"] | None:
     """Return the added rows that each move the centre by much; None if one rotates the Gaussian.
 
     Only the likelihood counts. The second row of a level agrees with the first and moves no centre, but it
@@ -320,7 +318,7 @@ def _always(before: Plan, changed: Changed, more: Int[np.ndarray, " m"]) -> Any:
     always = before.setup.always
     stay = np.zeros(0, np.int64)
     if always is not None:
-        stay = np.setdiff1d(np.asarray(always), changed.gone)
-        stay = stay - np.searchsorted(changed.gone, stay)
+        stay = np.setdiff1d(np.asarray(always), changed.removed_numbers)
+        stay = stay - np.searchsorted(changed.removed_numbers, stay)
     found = np.unique(np.concatenate([stay, more]))
     return found if len(found) else None

@@ -44,7 +44,7 @@ PARITY = 0x1BD11BDA  # Skein's constant for the third word of the key
 
 def bits(keys: Array, count: int) -> UInt32[Array, "key count"]:
     """Return `jax.random.bits(key, (count,), uint32)` for every key."""
-    return _of_each(
+    return _map_keys(
         keys, count, jnp.uint32,
         lambda key: _words(key, count), lambda key: jax.random.bits(key, (count,), jnp.uint32),
     )  # fmt: skip
@@ -52,7 +52,7 @@ def bits(keys: Array, count: int) -> UInt32[Array, "key count"]:
 
 def normal(keys: Array, count: int, dtype: Any) -> Float[Array, "key count"]:
     """Return `jax.random.normal(key, (count,), dtype)` for every key."""
-    return _of_each(
+    return _map_keys(
         keys, count, dtype,
         lambda key: _normals(_words(key, count)), lambda key: jax.random.normal(key, (count,), dtype),
     )  # fmt: skip
@@ -72,7 +72,7 @@ def once(make: Callable[[Array], Array], keys: Array, block: Array) -> Array:
     return jax.lax.platform_dependent(keys, block, cpu=kept, default=lambda keys, _: make(keys))
 
 
-def _of_each(
+def _map_keys(
     keys: Array,
     count: int,
     dtype: Any,

@@ -81,8 +81,8 @@ class SGNHT:
         q, p, x = state
         injected = jnp.sqrt(2 * self.diffusion * T * delta) * noise
         p = p + delta * D.pullback(grad(q)) - delta * x * p + injected
-        heat = p**2 if self.per_parameter else jnp.mean(p**2)
-        return State(q + delta * D.noise(p), p, x + delta * (heat - T))
+        energy = p**2 if self.per_parameter else jnp.mean(p**2)
+        return State(q + delta * D.noise(p), p, x + delta * (energy - T))
 
     def exchanged(
         self,

@@ -115,7 +115,7 @@ def test_workers_make_the_same_design(tmp_path, monkeypatch, formula, family, co
     for workers, cache in ((None, "alone"), (Workers(wired(seen)), "mapped")):
         given = (NOTHING | columns, 3, tmp_path / cache)
         one = Streamed([source], formula, family, *given, workers=workers)
-        spec = one.learnt()
+        spec = one.estimate()
         found.append((spec, one.model({**spec, "prior": None}, progress=False).data))
     (spec, alone), (again, mapped) = found
     assert spec == again and alone.hash() == mapped.hash()
@@ -143,7 +143,7 @@ def test_a_design_in_blocks_is_that_in_memory(tmp_path, formula, family, columns
     folder = laid(tmp_path / "t", table)
     whole = FormulaModel.build(table, formula, family, **{**NOTHING, **columns})
     source = Streamed([TableSource.of(folder)], formula, family, {**NOTHING, **columns}, 7)
-    spec = source.learnt()
+    spec = source.estimate()
     model = source.model({**spec, "prior": None}, progress=False)
 
     assert model.names == whole.names and model.num_dropped == whole.num_dropped > 0
@@ -166,7 +166,7 @@ def test_what_many_rows_teach_is_learnt_from_some(tmp_path, monkeypatch):
     formula = "y ~ bs(x, df=5) + poly(year, 2)"
     whole = FormulaModel.build(table, formula, missing="drop")
     source = Streamed([TableSource.of(folder)], formula, "gaussian", NOTHING, 0)
-    spec = source.learnt()
+    spec = source.estimate()
     scale = np.asarray(spec["scale"]) / np.asarray(whole.spec["scale"])
     assert np.all(np.abs(scale - 1) < 0.2) and np.any(scale != 1)
     fits = [np.linalg.lstsq(np.asarray(m.leaves()[0]), np.asarray(m.leaves()[1]))[0] for m in (whole, source.model({**spec, "prior": None}, False))]  # fmt: skip
@@ -182,7 +182,7 @@ def test_appended_rows_are_laid_among_the_others_as_if_all_were_read(tmp_path, m
     old, new = laid(tmp_path / "old", made()), laid(tmp_path / "new", made(400, 1), 1)
     formula = "y ~ x + town"
     first = Streamed([TableSource.of(old)], formula, "gaussian", NOTHING, 3)
-    spec = {**first.learnt(), "prior": None}
+    spec = {**first.estimate(), "prior": None}
     both = [TableSource.of(old), TableSource.of(new)]
     apart = Streamed(both, formula, "gaussian", NOTHING, 3, tmp_path / "other")
     converted, _ = apart.kept(spec)
@@ -217,7 +217,7 @@ def test_rows_are_dropped_as_if_they_had_never_been(tmp_path, monkeypatch):
     streamed = lambda sources, dropped, cache=None: Streamed(  # noqa: E731
         sources, formula, "gaussian", NOTHING, 3, cache, dropped
     )
-    spec = {**streamed([source], ()).learnt(), "prior": None}
+    spec = {**streamed([source], ()).estimate(), "prior": None}
     streamed([source], ()).kept(spec)
     for number, (table, sources, dropped) in enumerate([
         (left, [source], [gone]),
@@ -256,9 +256,11 @@ def test_a_run_on_the_disk_forgets_rows(tmp_path, capsys):
     held = FormulaModel.from_spec(asked["model"], old)
     row = np.isin(np.asarray(held.row_numbers), [3, 17])
     _, changed, _ = updating._grown_on_disk(asked, None, np.array([17, 3]), False)
-    for ours, theirs in zip(jax.tree.leaves(changed.went), jax.tree.leaves(held.data), strict=True):
+    for ours, theirs in zip(
+        jax.tree.leaves(changed.removed), jax.tree.leaves(held.data), strict=True
+    ):
         np.testing.assert_allclose(np.sort(ours, 0), np.sort(np.asarray(theirs)[row], 0), rtol=3e-6, atol=3e-6)  # fmt: skip
-    assert changed.gone.tolist() == [3, 17] and not len(changed.called)
+    assert changed.removed_numbers.tolist() == [3, 17] and not len(changed.added_numbers)
     again = model_of_run(RunDirectory(tmp_path / "twice").begun())
     assert again.data.hash() == twice.model.data.hash()
     rural = np.flatnonzero(np.array(old["town"].to_pylist()) == "rural")
@@ -349,7 +351,7 @@ def test_a_query_that_names_its_files_is_asked_anew(tmp_path, monkeypatch):
             RunDirectory(tmp_path / f"run{seed}").begun()["data"]["sha256"] == fit.model.data.hash()
         )
     source = Streamed([source], "y ~ x", "gaussian", NOTHING, 0)
-    spec = source.learnt()
+    spec = source.estimate()
     laid(folder, made(2000))
     with pytest.raises(DataError, match=r"complete rows, and .* repeated"):
         source.kept(spec)
@@ -442,7 +444,7 @@ def test_a_folder_that_is_cut_short_or_changes_while_it_is_read_is_refused(tmp_p
             ):
                 sgld.fit(folder, "y ~ x + town", out=tmp_path / "run", progress=False)
         if name == "made":
-            Streamed([TableSource.of(folder)], "y ~ x + town", "gaussian", NOTHING, 0).learnt()
+            Streamed([TableSource.of(folder)], "y ~ x + town", "gaussian", NOTHING, 0).estimate()
     assert not (tmp_path / "run").exists()
 
 

@@ -17,7 +17,7 @@ from sgld.inference.tuning import survey
 from sgld.interfaces.cli.plan import _beside
 from sgld.model.prepare import prepare
 from sgld.regression.fit import predict
-from sgld.regression.update import _of_matter, update
+from sgld.regression.update import _influential_rows, update
 from sgld.results.codec import plan_of
 from sgld.results.run_directory import RunDirectory
 
@@ -297,7 +297,7 @@ def test_a_row_that_holds_a_third_of_a_direction_turns_the_gaussian():
         part = prepare(
             posterior, (np.array([row], float), np.array([float(outcome)])), jnp.zeros(2)
         )
-        numbers = _of_matter(part, wider, 0)
+        numbers = _influential_rows(part, wider, 0)
         assert (numbers if found is None else list(numbers)) == found
 
 

@@ -122,7 +122,7 @@ def balanced(levels, d=12, count=30_000):
 
 def test_of_a_table_that_any_choice_shows_no_row_is_taken(monkeypatch):
     problem, at = posed(logistic, balanced(0), 12)
-    monkeypatch.setattr(influential_rows, "_taken", None)  # no pass over all rows
+    monkeypatch.setattr(influential_rows, "_select_rows", None)  # no pass over all rows
     assert not len(influential_rows.unshown_rows(problem, at.gaussian, 1))
 
 
@@ -156,7 +156,7 @@ def test_one_row_is_taken_where_the_prior_makes_the_curvature():
 def test_of_a_parameter_that_no_row_has_none_is_taken(monkeypatch):
     data, _ = table(np.zeros(0))
     problem, at = posed(robust, data)
-    monkeypatch.setattr(influential_rows, "_taken", None)
+    monkeypatch.setattr(influential_rows, "_select_rows", None)
     assert not len(influential_rows.unshown_rows(problem, at.gaussian, 1))
 
 

@@ -408,9 +408,9 @@ class _SamplerSuite:
             ([[T] for T in hot], "the temperature is squared: it was used as an sd"),
             ([[T**-0.5] for T in hot], "the noise has the fourth root of the temperature, not the square root"),
         )  # fmt: skip
-        for wanted, said in slips:
+        for wanted, cause in slips:
             if near(scalar, wanted):
-                return f"; {said}"
+                return f"; {cause}"
         if np.all(scalar < 0.2):
             return "; the noise is of order h where it is of order sqrt(h)"
         return ""
