@@ -132,7 +132,7 @@ def test_what_means_nothing_is_refused(sqlite, tmp_path):
         fitted(sqlite, database=sqlite)
     with pytest.raises(UsageError, match="table must be"):
         fitted("select 1", table="x")
-    with pytest.raises(UsageError, match="table and database are of database files"):
+    with pytest.raises(UsageError, match="table and database apply to database files"):
         fitted(TABLE, table="x")
     with pytest.raises(DataError, match="has no table 'visit'"):
         fitted(sqlite, table="visit")

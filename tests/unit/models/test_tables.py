@@ -309,7 +309,7 @@ def test_rows_are_numbered_as_the_table_has_them():
         ("x ~ years", {"family": "categorical"}, DataError, "400 levels"),
         ("trials ~ x", {"family": "binomial", "trials": "wins"}, DataError, "whole numbers, at least 1"),
         ("claims ~ x", {"family": "poisson", "weights": [1.0, 2.0]}, UsageError, "one number per row"),
-        ("claims ~ x", {"family": "poisson", "sep": ";"}, UsageError, "sep are of files of text"),
+        ("claims ~ x", {"family": "poisson", "sep": ";"}, UsageError, "sep apply to text files"),
         ("kind ~ x", {"family": "bernoulli"}, DataError, "two words, or 0 and 1; choose the family cat"),
         ("kind ~ x", {"family": "poisson"}, DataError, r"words \('a', 'b', 'c'\) and the poisson"),
     ],
