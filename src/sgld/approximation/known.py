@@ -114,7 +114,7 @@ class Known:
         the mean, or at the mode where that is better; None where none was computed. Not
         positive definite at a saddle.
       log_density: at the mode.
-      nu: distance from a Gaussian, 0 for one (`gaussian.center`), at the Gaussian's centre; None
+      nu: distance from a Gaussian, 0 for one (`low_rank.at_the_mean`), at the Gaussian's centre; None
         without a Gaussian.
       nu_at_mode: the same at the mode.
       modes: all modes that were found, starting with the one of most mass, at which the Gaussian is;

@@ -16,7 +16,7 @@ from ..model.problem import Problem
 
 
 class Marginals(NamedTuple):
-    """The functions phi and gamma of `diagnose.stein` and the variance of phi.
+    """The functions phi and gamma of `diagnostics.stein` and the variance of phi.
 
     phi maps z, and gamma the gradient of the log posterior, from [..., d] to [..., m]; the variance is
     that under the Gaussian.
@@ -31,7 +31,7 @@ class Marginals(NamedTuple):
 class Laplace:
     """The Gaussian N(center, J^{-1}) in free coordinates, in float64 on the host.
 
-    The centre is the mode, or the mean (`gaussian.center`); J is the curvature at the mode. `factor` F
+    The centre is the mode, or the mean (`low_rank.at_the_mean`); J is the curvature at the mode. `factor` F
     satisfies F F^T = J^{-1}. `smallest` is J's smallest eigenvalue relative to its diagonal, negative or zero
     where the centre is not a mode, and `flattest` its direction.
     """

@@ -165,9 +165,9 @@ def other_modes(
 
     Starts lie 3 to 3000 sds of the Gaussian at the mode away, on both sides. Two more are the mode with
     its sign changed, and the mode with the entries of each leaf shifted by one, for nearly exchangeable
-    components. Its exchanges (`gaussian.exchanged`) are starts too, and so are `tops`. With many rows the
-    search uses a sample of them that includes those `apart` (`gaussian.unshown`), and only its results are
-    refined on all rows.
+    components. Its exchanges (`modes.exchanges`) are starts too, and so are `tops`. With many rows the
+    search uses a sample of them that includes those `apart` (`influential_rows.unshown_rows`), and only
+    its results are refined on all rows.
     """
 
     def starts(some: Problem, near: Laplace) -> list[np.ndarray]:

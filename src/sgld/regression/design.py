@@ -89,7 +89,7 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
     x, offset = _split(_finite(rhs, names), names, state)
     state["names"] = [name for name in names if not name.startswith(OFFSET_CALL)]
     if not state["names"]:
-        raise UsageError(f"formula {formula!r} has no predictors beside its offset; add '1'.")
+        raise UsageError(f"formula {formula!r} has no predictors except its offset; add '1'.")
     return Design(state, x, y, offset)
 
 

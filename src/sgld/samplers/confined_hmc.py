@@ -7,7 +7,7 @@ divide the space into regions: z belongs to the mode whose approximation is larg
 
 A trajectory that ends in another region is rejected, as if the density were 0 there. The stationary
 distribution is therefore p restricted to the region, whatever its shape. Each region has its own
-metric, because modes differ in their scales. `metropolis.bridge` measures the integrals of the
+metric, because modes differ in their scales. `mode_masses.bridge` measures the integrals of the
 restricted densities, and so the weights of the chains' draws.
 """
 
@@ -77,7 +77,7 @@ class _Metric(NamedTuple):
 @as_pytree
 @dataclass(frozen=True)
 class ConfinedHMC:
-    """`sampler.hmc.HMC` in the region of its start, with that region's metric and exact gradients.
+    """`samplers.hmc.HMC` in the region of its start, with that region's metric and exact gradients.
 
     Args:
       leapfrogs: the number of leapfrogs of the longest trajectory, at least 1.

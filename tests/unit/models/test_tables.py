@@ -302,7 +302,7 @@ def test_rows_are_numbered_as_the_table_has_them():
         ("claims ~ x", {"family": "poisson", "missing": "skip"}, UsageError, "drop, error"),
         ("claims ~ offset(x):years", {"family": "poisson"}, UsageError, "a term of its own"),
         ("claims ~ x + offset(kind)", {"family": "poisson"}, UsageError, "of numbers"),
-        ("claims ~ 0 + offset(x)", {"family": "poisson"}, UsageError, "beside its offset"),
+        ("claims ~ 0 + offset(x)", {"family": "poisson"}, UsageError, "except its offset"),
         ("years ~ x", {"family": "binomial", "trials": "trials"}, DataError, "needs counts"),
         ("x ~ years", {"family": "gamma"}, DataError, "needs positive numbers"),
         ("x ~ years", {"family": "lognormal"}, DataError, "needs positive numbers"),

@@ -316,7 +316,7 @@ class _PreconditionerSuite:
         drift, noise, pullback = (self.columns(function) for function in functions.values())
         if not np.diag(drift).min() > 0:
             raise self._fail(
-                f"drift has {np.diag(drift).min():.3g} on its diagonal; D is positive."
+                f"drift has {np.diag(drift).min():.3g} on its diagonal; D must be positive."
             )
         sd = np.sqrt(np.diag(drift))
         both = sd[:, None] * sd[None]
