@@ -127,7 +127,7 @@ def test_processes_with_different_rows_are_told_so(both, what):
     ("what", "sentence"),
     [
         ("exists", "already exists; choose another directory, overwrite it"),
-        ("path", "UsageError: path was given to one of the processes 0 and 1 alone"),
+        ("path", "UsageError: only one of the processes 0 and 1 got a path"),
         ("full", "RunError: the disk is full."),
         ("nan", "DataError: data"),
         ("batch", "UsageError: batch_size must be at most the number of rows, 502"),

@@ -425,7 +425,7 @@ def test_chains_that_mixed_where_a_ray_says_that_they_missed_mass_are_not_truste
     assert np.abs(draws.position).max() < 10
     assert draws.verdict.word == "unknown" and draws.verdict.doubts
     assert "far from the mode" in draws.verdict.reasons[0]
-    assert "which they have not seen so" in draws.verdict.reasons[0]
+    assert "chains did not visit" in draws.verdict.reasons[0]
 
 
 def test_half_of_the_chains_begin_where_rays_say_that_mass_is():

@@ -1,12 +1,11 @@
-"""From a plan to judged draws: run it, judge what comes out, and try again where that may help.
+"""From a plan to draws with a verdict: run the plan, judge the draws, try again if that may help.
 
-What the library does by itself when its own plan misses: another plan, and a sentence why.
+If a plan misses the tolerance, the library makes another plan and records the reason. It does so
+only if step size and lengths were left to it. A posterior far from Gaussian moves on to exact
+chains, if they are affordable, and again with the step halved if very few of them diverge. A
+biased run is repeated with the step halved too, and so is a network whose momentum is too warm.
 
-Only where step size and lengths were left to it. A posterior far from Gaussian goes to exact
-chains, where those are affordable, and again with half the step where very few of them diverge; a
-biased run with half the step too, and so a network whose momentum is too warm.
-
-How many draws a run goes on to: until there are enough effective ones.
+The module also decides how many draws a run continues to: until the effective draws suffice.
 """
 
 from __future__ import annotations
@@ -65,22 +64,22 @@ from .tuning.network_rules import held, most_at_once, most_draws, network_length
 from .tuning.parts import prepared, settled
 from .tuning.plan import make_plan
 
-# -- again ---------------------------------------------------------------------------------
+# -- attempts ------------------------------------------------------------------------------
 
 
 MAX_ATTEMPTS = 3
-# share of trajectories: half the step took 3 of 51,200 away, and 17 (a banana), but left 109 of 375 in 409,600 (a
-# funnel) and 30 of 53 in 70,000 (centred eight schools), and the word as it was, for half as many seconds again
+# share of trajectories that diverge, up to which halving the step helps: it removed 3 of 51,200, and 17 (a banana),
+# but left 109 of 375 in 409,600 (a funnel) and 30 of 53 in 70,000 (centred eight schools), without another verdict
 RARE_SHARE = 5e-4
-# and where energies change as fast as on a banana (E-BFMI .98; horseshoes .8, a funnel .46, centred eight schools .15):
-# there are no places that chains cannot enter, and a step too long for some is all there is. 85 of 155,136 went to none
+# the same share if energies change as fast as on a banana (E-BFMI .98; horseshoes .8, a funnel .46, centred eight
+# schools .15): then chains can enter all regions, and the step is only too long for some: 85 of 155,136 became 0
 SEVERAL_SHARE, MIN_SWIFT_ENERGY = 2e-3, 0.6
 
 
 def another(
     plan: Plan, ask: Request, verdict: Verdict, attempts: list[dict[str, str]]
 ) -> list[str]:
-    """What to try next, the first that can be done: "exact", "finer", "halve", "quarter", or nothing."""
+    """Return what to try next, in order: "exact", "finer", "halve" or "quarter"; or nothing."""
     if any(LEFT_SUPPORT in reason for reason in verdict.reasons):  # no step is small enough
         return []
     left_open = is_auto(ask.step_size) and is_auto(ask.num_draws) and is_auto(ask.burn_in)
@@ -102,31 +101,31 @@ def another(
 
 
 def revised(plan: Plan, attempt: dict[str, str], problem: Problem, ask: Request) -> Plan | None:
-    """The plan of an attempt, made from the one before; None where it cannot be made."""
+    """Return the plan of an attempt, made from the plan before it; None if that is impossible."""
     setup = plan.setup
     if attempt["what"] == "exact":
         T = float(setup.temperature(0))
         found = from_chains(problem, ask, plan.known, T, first=False)
         if found is None:
             return None
-        said = "the posterior is sampled exactly"
+        change = "this run samples the posterior exactly"
         setup = replace(found.setup, temperature=setup.temperature)
         plan = replace(found, setup=setup, notes=found.notes + plan.notes)
     elif attempt["what"] == "finer":
         sampler = replace(setup.sampler, leapfrogs=2 * setup.sampler.leapfrogs)
         h = float(setup.step_size(0)) / 4
-        said = "trajectories took steps half as long"
+        change = "the steps of trajectories were halved"
         setup = replace(setup, sampler=sampler, step_size=as_schedule(h, "step_size"))
         plan = replace(plan, setup=setup)
     else:
-        parts = 4 if attempt["what"] == "quarter" else 2  # where chains failed, curvature grows
+        parts = 4 if attempt["what"] == "quarter" else 2  # chains fail where curvature grows
         h = float(setup.step_size(0)) / parts
-        said = f"the step size was {'quartered' if parts == 4 else 'halved'} to {h:.3g}"
+        change = f"the step size was {'quartered' if parts == 4 else 'halved'} to {h:.3g}"
         rate = None if plan.rate is None else plan.rate / parts
         plan = replace(plan, setup=replace(setup, step_size=as_schedule(h, "step_size")), rate=rate)
-    # what its verdict said to do is done, and this run's verdict says what is left to do
+    # the remedy of the first verdict is applied here, and the verdict of this run has its own
     why = attempt["why"].split("; ")[0].rstrip(".")
-    note = f"a first run was not enough ({why}), so {said}."
+    note = f"a first run was not enough ({why}), so {change}."
     if plan.setup.predictions:
         return network_lengths(plan.noted(note), problem, ask)
     return with_lengths(plan.noted(note), ask)
@@ -135,24 +134,24 @@ def revised(plan: Plan, attempt: dict[str, str], problem: Problem, ask: Request)
 # -- extend --------------------------------------------------------------------------------
 
 
-MAX_ESS_GROWTH = 50  # `ess=` goes on to at most this many times the planned draws
-# and the library by itself to this many, and steps
+MAX_ESS_GROWTH = 50  # multiple of the planned draws that `ess=` continues to
+# multiple of the planned draws that a run continues to without `ess=`, and its steps
 MAX_UNASKED_GROWTH, MAX_UNASKED_STEPS = 8, 10**6
-MAX_GROWTH_FOR_R_HAT = 4  # or this many, for chains that may disagree,
-MAX_CHANCE = 0.1  # which by chance alone so many runs seem to
-MAX_GROWTH_FOR_TAILS = 4  # or this many, where tails may only seem too heavy
-# E-BFMI from which on more draws are no use: of 300 volatilities in time .01, whose run took 78 seconds instead of 22 for
-# the same word
+MAX_GROWTH_FOR_R_HAT = 4  # the same multiple for chains that may disagree,
+MAX_CHANCE = 0.1  # share of runs whose chains seem to disagree by chance
+MAX_GROWTH_FOR_TAILS = 4  # the same multiple if tails may only seem too heavy
+# E-BFMI below which more draws do not help: a model of 300 volatilities in time had .01, and the same verdict
+# after 78 seconds as after 22
 HOPELESS_ENERGY = exact_rule.MIN_ENERGY / 2
 
 
 def draws_to_go_on_to(
     problem: Problem, plan: Plan, ask: Request, ess: float | None, keep: Keep | None, raw: loop.Raw
 ) -> int:
-    """Draws per chain; those there are, where they suffice or nothing was left to the library.
+    """Return the number of draws per chain to continue to; the present one if the run should end.
 
-    Until the smallest bulk ESS reaches `ess`; where lengths were left to the library, until ESS
-    and R-hat of every parameter suffice for the verdict.
+    With `ess`, the run continues until the smallest bulk ESS reaches it. If lengths were left to
+    the library, it continues until ESS and R-hat of every parameter suffice for the verdict.
     """
     plan = as_thin(plan, raw)
     done, setup = raw.num_draws, plan.setup
@@ -165,7 +164,7 @@ def draws_to_go_on_to(
         return done
     if ess is None and raw.trajectories is not None and raw.trajectories.energy < HOPELESS_ENERGY:
         return (
-            done  # the verdict is decided: it is a property of the posterior, which no draws change
+            done  # a property of the posterior decides the verdict, and more draws do not change it
         )
     seen = [] if raw.z is None else [reported_draws(problem, plan, where_held(raw)[0], ask.seed)]
     if raw.value and keep is not None:
@@ -187,9 +186,9 @@ def draws_to_go_on_to(
 
 
 def _until_predictions_mix(problem: Problem, plan: Plan, ask: Request, raw: loop.Raw) -> int:
-    """Twice the draws, as long as they are few and lengths were left to the library.
+    """Return twice the draws while predictions have not mixed and the library chooses lengths.
 
-    With a limit on time they go on until it is up.
+    With a limit on time the run continues until the limit.
     """
     done, setup = raw.num_draws, plan.setup
     if not (is_auto(ask.num_draws) and is_auto(ask.step_size)) or draws_suffice(
@@ -207,7 +206,7 @@ def _until_predictions_mix(problem: Problem, plan: Plan, ask: Request, raw: loop
 def _by_region(
     problem: Problem, plan: Plan, draws: Draws, raw: loop.Raw
 ) -> list[statistics.Estimates]:
-    """Of every region by itself, where chains are kept in modes."""
+    """Return the estimates of every region by itself, if chains are confined to modes."""
     values, weights = draws.flat()[0], draws.weights
     region = None if raw.z is None else regions_of_chains(problem, plan, np.moveaxis(raw.z, 0, 1))
     if region is None:
@@ -219,13 +218,13 @@ def _by_region(
 
 
 def draws_needed(found: statistics.Estimates, tolerance: float, planned: int) -> int:
-    """Draws per chain to go on to, by the worst parameter; those there are, where they suffice.
+    """Return the draws per chain to continue to, by the worst parameter; `done` if they suffice.
 
-    Of effective draws the verdict's least, and for squares (kurtosis - 1) / tolerance^2: then the
-    Monte Carlo error of every sd is tolerance / 2 of it. Where R-hat is suspicious the run is
-    prolonged as far as R-hat^2 - 1, which falls as draws are added, is beyond that: the limit of
-    the verdict is for draws that had this chance. Chains that stay apart are left: each has seen
-    enough of where it is.
+    The effective draws needed are the verdict's minimum, and for squares (kurtosis - 1) /
+    tolerance^2: then the Monte Carlo error of every sd is tolerance / 2 of it. If R-hat is
+    suspicious, the run is prolonged in proportion to R-hat^2 - 1, which falls as draws are added;
+    the verdict's limit assumes draws that had this chance. Chains that stay apart are ignored: each
+    has seen enough of its mode.
     """
     m, (chains, done, count) = found.mixing, found.values.shape
     limit = statistics.max_r_hat(m.ess_alone, chains, count, MAX_CHANCE)
@@ -242,12 +241,12 @@ def draws_needed(found: statistics.Estimates, tolerance: float, planned: int) ->
 
 
 def draws_for_tails(found: statistics.Estimates, planned: int) -> int:
-    """Draws per chain to go on to, by the heaviest tail; those there are, where they can say no more.
+    """Return the draws per chain to continue to, by the heaviest tail; `done` if more do not help.
 
-    From a Pareto k of .25 on the error of an sd is infinite, and more draws are no remedy. Below, and over the
-    limit of exact chains, k may be so by chance: it is an estimate from some hundred draws, fewer
-    effective ones. A tail with no fourth moment (Student's t with 3 degrees of freedom) seems
-    heavier the longer it is watched, not lighter.
+    From a Pareto k of .25 on the error of an sd is infinite, and more draws do not help. Below it,
+    and above the limit of exact chains, k may be so by chance: the estimate uses some hundred
+    draws, and fewer effective ones. A tail with no fourth moment (Student's t with 3 degrees of
+    freedom) seems heavier the more draws there are, not lighter.
     """
     done = found.values.shape[1]
     k = float(np.max(np.nan_to_num(pareto_k(found.values))))
@@ -256,7 +255,7 @@ def draws_for_tails(found: statistics.Estimates, planned: int) -> int:
 
 
 def _grown(share: float, done: int, most: int) -> int:
-    """Draws for 1.1 times what is needed, at most 4 times those there are and `most`."""
+    """Return the draws for 1.1 times the need, at most `most` and 4 times the present ones."""
     if not share < 1:
         return done
     return max(done, min(most, math.ceil(done * min(4.0, max(1.1, 1.1 / max(share, 0.01))))))
@@ -270,20 +269,20 @@ STARTS_STREAM = 3  # the stream of the host's generator that the chains' starts 
 
 @dataclass(frozen=True)
 class Host:
-    """What the host does around the chunks: where draws go, how often."""
+    """Settings of the host around the chunks: where draws go, how often, and hooks."""
 
     directory: RunDirectory | None = None
     checkpoint_every: float = 10.0
     on_plan: Callable[[Plan], None] | None = None  # called before the first step
-    given: Mapping[str, Any] = field(default_factory=dict)  # again, of the user's own
-    moved: str | None = None  # a sentence, where a run goes on elsewhere
-    keep: Keep | None = None  # what is kept of a draw, where not its position
-    facts: Mapping[str, Any] = field(default_factory=dict)  # of the data, for the draws' info
-    planned: Callable[[Problem, Request], Plan] = make_plan  # what makes the plan
+    given: Mapping[str, Any] = field(default_factory=dict)  # user-supplied parts, given again
+    moved: str | None = None  # a sentence, if a run continues on another machine or version
+    keep: Keep | None = None  # what is kept of a draw, if not its position
+    facts: Mapping[str, Any] = field(default_factory=dict)  # facts of the data, for the draws' info
+    planned: Callable[[Problem, Request], Plan] = make_plan  # makes the plan
 
 
 def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draws:
-    """Tune, run, judge; with a directory, write the result."""
+    """Tune, run and judge; with a directory, write the result."""
     began, started = time.perf_counter(), time.monotonic()
     directory = host.directory
     attempts = [] if directory is None else list(directory.begun().get("again", []))
@@ -322,7 +321,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     seconds = time.perf_counter() - began
     draws = replace(draws, info={**draws.info, **host.facts, "seconds": seconds})
     if directory is not None:
-        with Work("writing") as work:  # Ctrl-C is heard when all is written
+        with Work("writing") as work:  # Ctrl-C takes effect when all is written
             with together():
                 if directory.writes:
                     write_result(directory, draws)
@@ -333,7 +332,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
 def _numbers_kept(
     keep: Keep | None, setup: Setup, problem: Problem, ask: Request
 ) -> tuple[int, int]:
-    """Of a draw, and of how many draws of a chain as planned."""
+    """Return the numbers kept per draw, and the planned kept draws per chain."""
     d, chains, draws = problem.dimension, setup.num_chains, setup.num_draws
     if keep is not None:
         return keep.numbers(setup, d), draws
@@ -348,10 +347,10 @@ def _next(
     attempts: list[dict[str, str]],
     keep: Keep | None,
 ) -> tuple[Plan, dict[str, str]] | None:
-    """Another plan after one that missed, where there is one and nothing limits the run."""
+    """Return another plan and its attempt after a plan that missed; None if the run should end."""
     verdict = draws.verdict
     assert verdict is not None
-    # without positions the verdict never says `trusted`: it is no reason to try again
+    # without positions the verdict is never `trusted`, which is not a reason to try again
     blind = keep is not None and not keep.holds_positions(plan.setup, problem.dimension)
     if blind or ask.max_steps is not None or ask.max_seconds is not None:
         return None
@@ -366,10 +365,10 @@ def _next(
 def _begun(
     problem: Problem, ask: Request, host: Host, attempts: list[dict[str, str]]
 ) -> tuple[Plan, Any]:
-    """The plan of the attempt that a run has come to, and its starts where they are stored.
+    """Return the plan of the present attempt of a run, and its starts if they are stored.
 
-    As it was stored; where a run was stopped between the word that a plan missed and the next plan,
-    that one is made from the one before. Nothing is tuned twice.
+    The plan is read from the run directory. If the run stopped before the next plan was stored,
+    that plan is made from the one before. Nothing is tuned twice.
     """
     stored = None
     if host.directory is not None:
@@ -386,7 +385,7 @@ def _begun(
 
 
 def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> None:
-    """Store the plan, so that the run can go on, and its words in run.json."""
+    """Store the plan, so that the run can be resumed, and its description in run.json."""
     if host.directory is None:
         return
     own = own_digests(problem, ask)
@@ -396,7 +395,7 @@ def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> No
 
 
 def prepared_again(problem: Problem, plan: Plan, seed: int) -> Plan:
-    """With what the estimator keeps of the rows, which is not stored."""
+    """Return the plan with what the estimator keeps of the rows, which is not stored."""
     running = _in_batches(problem, plan, seed)
     gradient, gaussian = plan.setup.gradient, plan.known.gaussian
     if isinstance(gradient, Full):  # all that it keeps is stored
@@ -409,7 +408,7 @@ def prepared_again(problem: Problem, plan: Plan, seed: int) -> Plan:
 
 
 def _in_batches(problem: Problem, plan: Plan, seed: int) -> Problem:
-    """The problem with its rows in the run's batches."""
+    """Return the problem with its rows in the run's batches."""
     setup = plan.setup
     if setup.order is None or setup.batch_size is None:
         return problem
@@ -426,7 +425,7 @@ def _attempt(
     host: Host,
     until: tuple[float, float],
 ) -> Draws:
-    """Run a plan and judge what comes out; `problem` holds the rows in the run's batches.
+    """Run a plan and judge the draws; `problem` holds the rows in the run's batches.
 
     `until` are the times (of time.monotonic) at which sampling ends, and the call.
     """
@@ -452,12 +451,12 @@ def _attempt(
     plan = as_thin(plan, raw)
     if raw.out_of_time:
         plan = plan.noted(
-            f"the time of max_seconds = {ask.max_seconds:g} was up at {raw.num_draws} draws per chain."
+            f"max_seconds = {ask.max_seconds:g} ended the run at {raw.num_draws} draws per chain."
         )
     elif ask.max_seconds is not None and is_auto(ask.num_draws) and host.directory is not None and raw.num_draws == most:  # fmt: skip
         plan = plan.noted(
-            f"the {raw.num_draws} draws per chain that there is room for were there before max_seconds = "
-            f"{ask.max_seconds:g} was up: thin = {2 * setup.thin} goes on for twice the steps."
+            f"the run reached the {raw.num_draws} draws per chain that fit in memory before max_seconds = "
+            f"{ask.max_seconds:g} passed; thin = {2 * setup.thin} continues for twice the steps."
         )
     return _judged(problem, plan, raw, ask, host.keep, until[1])
 
@@ -466,7 +465,7 @@ def _attempt(
 def _judged(
     problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Keep | None, until: float
 ) -> Draws:
-    """What came out of a run, with its verdict."""
+    """Return the draws of a run with their verdict."""
     info = {
         "num_data": problem.num_data or None,
         "num_steps": raw.num_steps,
@@ -488,10 +487,10 @@ def _judged(
 def make_kernel(
     problem: Problem, plan: Plan, seed: int, keep: Keep | None = None, starts: Any = None
 ) -> Kernel:
-    """The compiled chunk's constant part; `problem` holds the rows in the run's batches.
+    """Return the constant part of the compiled chunk; `problem` holds rows in the run's batches.
 
-    Of a run that is judged by predictions, the directions that are the stiffest at its `starts` are
-    found here, for a resumed one again.
+    For a run judged by predictions, this finds the stiffest directions at its `starts`; a resumed
+    run finds them again.
     """
     setup = plan.setup
     positions = keep is None or keep.holds_positions(setup, problem.dimension)
@@ -514,16 +513,16 @@ def _callable(schedule: Callable) -> Callable:
 
 
 def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:
-    """Dispersed around the mode (twice the Laplace sd); at init where the step is by hand."""
+    """Return starts dispersed around the mode by twice the Laplace sd; init for a manual step."""
     z0, known, starts = np.asarray(problem.start), plan.known, plan.setup.starts
     chains = plan.setup.num_chains
-    if isinstance(plan.setup.sampler, ConfinedHMC) and starts is None:  # a plan that runs again
+    if isinstance(plan.setup.sampler, ConfinedHMC) and starts is None:  # a plan that is run again
         centers = np.asarray(plan.setup.sampler.regions.center)
         return problem.array(centers[np.arange(chains) * len(centers) // chains])
     if not is_auto(ask.step_size):
         return problem.array(np.tile(z0, (chains, 1)))
     if starts is not None:
-        few = chains <= len(starts)  # some of all kinds, where they are in an order
+        few = chains <= len(starts)  # spread over the starts, which are ordered by kind
         chosen = np.linspace(0, len(starts) - 1, chains).round().astype(int)
         return problem.array(starts[chosen if few else np.arange(chains) % len(starts)])
     xi = generator(ask.seed, STARTS_STREAM, 0).standard_normal((chains, z0.size))
@@ -532,9 +531,9 @@ def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:
     else:
         matrix = settled(plan.setup.preconditioner, problem, z0)
         center, offset = z0, np.asarray(jax.vmap(matrix.noise)(problem.array(xi)))
-    if known.nu is not None and known.nu < MAX_GAUSSIAN_NU:  # measured at such places
+    if known.nu is not None and known.nu < MAX_GAUSSIAN_NU:  # nu was measured at such points
         return problem.array(center[None] + offset)
-    for _ in range(20):  # a start of no density is drawn in towards the mode
+    for _ in range(20):  # move a start without density towards the mode
         gradients = sums.gradients(problem, center[None] + offset)
         bad = ~np.all(np.isfinite(gradients), axis=1)
         if not bad.any():

@@ -1,10 +1,11 @@
-"""Draws of the Gaussian with the curvature at the mode, around the mode or the mean.
+"""`sgld.laplace` and `sgld.sandwich`: draws of a Gaussian at the mode, and calibrated intervals.
 
-Misspecified models: noticed by the spread of the rows' scores, and intervals calibrated to it.
+`laplace` draws from the Gaussian with the curvature at the mode, centred at the mode or the mean.
+`sandwich` calibrates intervals for misspecified models by the spread of the rows' scores.
 
 In a well-specified model the covariance of the rows' scores at the mode is the curvature they
-bring: B = N V_S is about J (the information equality). Where the data vary more than the model
-says, B is larger, and the posterior's sds are too small as statements about other samples of the
+bring: B = N V_S is about J (the information equality). If the data vary more than the model
+implies, B is larger, and the posterior's sds are too small as statements about other samples of the
 same size. The sandwich covariance J^{-1} B J^{-1} is right for those (Huber 1967; Müller 2013).
 """
 
@@ -53,21 +54,24 @@ def laplace(
     num_draws: int = 1000,
     seed: int = 0,
 ) -> Draws:
-    """Independent draws of the Laplace approximation, N(centre, J^{-1}) in free coordinates.
+    """Draw independently from the Laplace approximation, N(centre, J^{-1}) in free coordinates.
 
     J is the curvature of U = -log posterior at the mode. `centre="mean"` moves the Gaussian by
     -J^{-1} average(grad U) over its own draws, one natural-gradient step of a Gaussian variational
-    fit, and is the better approximation wherever the posterior is skewed. Constrained parameters are mapped back, so
-    that a positive one stays positive. The verdict is always `unknown`: this is an
-    approximation; nu, its distance from Gaussian, is measured and told.
+    fit. It is the better approximation if the posterior is skewed. Constrained parameters are
+    mapped back, so that a positive one stays positive. The verdict is always `unknown`, because
+    this is an approximation; it reports nu, the measured distance from a Gaussian.
 
     Args:
-      posterior, data: as for `sgld.sample`.
-      mode: what `sgld.find_map` returned, or a position to search from (None: posterior.init).
+      posterior: as for `sgld.sample`.
+      data: as for `sgld.sample`.
+      mode: the result of `sgld.find_map`, or a position to search from (None: posterior.init).
       centre: "mode", or "mean", which costs some hundred gradients over all rows.
-      num_chains, num_draws, seed: as for `sgld.sample`; chains are only a shape here.
+      num_chains: first axis of the draws; the chains are not run.
+      num_draws: draws per chain.
+      seed: seed of all random numbers.
 
-    Raises UsageError where there is no mode or J is not positive definite there.
+    Raises UsageError if there is no mode or J is not positive definite there.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -79,7 +83,7 @@ def laplace(
     began = time.perf_counter()
     init = mode
     if isinstance(mode, Mode):
-        # the mode's position is on the reported scale, its z on the free one
+        # the mode's position is on the reported scale, its z on the free scale
         init = mode.position if posterior.output is None else posterior.init
     for name, value in (("num_chains", num_chains), ("num_draws", num_draws)):
         whole_number(name, value)
@@ -89,7 +93,7 @@ def laplace(
     d = problem.dimension
     if d > MAX_NEWTON_DIM:
         raise UsageError(
-            f"{d} parameters are more than {MAX_NEWTON_DIM}, for which a dense curvature is formed; use "
+            f"the model has {d} parameters, and a dense curvature is limited to {MAX_NEWTON_DIM}; use "
             "sgld.sample or sgld.reference."
         )
     if isinstance(mode, Mode) and mode.z is not None:
@@ -102,7 +106,7 @@ def laplace(
         raise UsageError(_not_definite(problem, gaussian))
     if not converged:
         raise UsageError(
-            "the search for the mode did not converge, so there is no Gaussian at it; start closer "
+            "the search for the mode did not converge, so there is no Gaussian at the mode; start closer "
             "(mode=position), or use sgld.reference."
         )
     assert gaussian.factor is not None
@@ -130,37 +134,38 @@ def laplace(
 
 
 def _verdict(nu: float, away: float, moved: bool | None) -> Verdict:
-    """`moved`: whether the centre could be moved to the mean; None where that was not asked for."""
+    """Return the verdict `unknown` with its reasons.
+
+    `moved` says whether the centre moved to the mean; None if the mean was not requested.
+    """
     place = "mean" if moved else "mode"
     reasons = [
         f"these are draws of the Gaussian at the {place}, an approximation; confirm with sgld.sample or "
         "sgld.reference."
     ]
     if moved is False:
-        reasons.append(
-            "no step towards the mean made the Gaussian a better one, so it stayed at the mode."
-        )
+        reasons.append("no step towards the mean improved the Gaussian, so it stays at the mode.")
     if away > MIN_CENTRE_SHIFT_SDS:
         reasons.append(
-            f"the mode given is about {away:.2g} sd from where the gradient vanishes; let "
+            f"the given mode is about {away:.2g} sd from the point where the gradient vanishes; let "
             "sgld.find_map converge."
         )
     if nu < MAX_TRUSTED_NU:
         reasons.append(
             f"the posterior is nearly Gaussian in free coordinates (nu = {nu:.2g}; 0 is exactly so), "
-            "which makes it a good one around this mode."
+            "so the approximation is good around this mode."
         )
     else:
-        told = f"nu = {nu:.2g}" if np.isfinite(nu) else "nu beyond all numbers"
+        value = f"nu = {nu:.2g}" if np.isfinite(nu) else "nu is not finite"
         reasons.append(
-            f"the posterior is not nearly Gaussian in free coordinates ({told}, where less "
-            f"than {MAX_TRUSTED_NU} is)."
+            f"the posterior is not nearly Gaussian in free coordinates ({value}; nearly Gaussian is "
+            f"below {MAX_TRUSTED_NU})."
         )
     return Verdict("unknown", tuple(reasons), extra={"nu": nu if np.isfinite(nu) else None})
 
 
 def _not_definite(problem: Problem, gaussian: Laplace) -> str:
-    """The direction in which the density does not fall, as a sentence."""
+    """Return a sentence that names the direction in which the density does not fall."""
     at = named_direction(problem, gaussian.flattest)
     if not np.isfinite(gaussian.curvature).all():
         return f"the curvature at the mode is not finite for {at}; use sgld.reference."
@@ -175,21 +180,22 @@ def _not_definite(problem: Problem, gaussian: Laplace) -> str:
 
 
 def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
-    """The draws, spread so that their covariance is the sandwich J^{-1} B J^{-1}.
+    """Return the draws, rescaled so that their covariance is the sandwich J^{-1} B J^{-1}.
 
         theta' = m + F B_w^{1/2} F^{-1} (theta - m),   F F^T = J^{-1},   B_w = F^T (N V_S) F
 
     with m the draws' mean in free coordinates, J the curvature and V_S the scores' covariance at
-    the mode. A calibration of intervals for a model that is wrong, not a posterior: the result
-    names itself so, and its verdict is `unknown`.
+    the mode. This calibrates the intervals of a misspecified model and is not a posterior: the
+    result says so in `.info`, and its verdict is `unknown`.
 
     Args:
-      posterior, data: those the draws were made from.
-      draws: what `sgld.sample` returned.
+      posterior: the posterior of the draws.
+      data: the data of the draws.
+      draws: the result of `sgld.sample`.
 
-    Raises: UsageError without data, beyond 2000 parameters, where the curvature is not positive
-    definite, where the draws are reported on another scale than they are sampled on, or where
-    their temperature is not 1.
+    Raises: UsageError without data, beyond 2000 parameters, if the curvature is not positive
+    definite, if the draws are reported on another scale than they are sampled on, or if their
+    temperature is not 1.
 
     Source: Müller (2013), Econometrica 81, sec. 3.
 
@@ -204,13 +210,13 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
     """
     if posterior.output is not None:
         raise UsageError(
-            "the draws of this posterior are reported on another scale than it is sampled on "
-            "(posterior.output); for a run of sgld.fit use sgld.regression.fit.sandwich_of_run(path), else "
+            "the draws of this posterior are reported on another scale than they are sampled on "
+            "(posterior.output); for a run of sgld.fit use sgld.regression.fit.sandwich_of_run(path), otherwise "
             "write the model as an sgld.Posterior without output."
         )
     if not np.all(draws.temperature[draws.healthy] == 1):
         raise UsageError(
-            "the draws are not all of temperature 1, so that their covariance is not J^{-1}; sample with "
+            "not all draws have temperature 1, so that their covariance is not J^{-1}; sample with "
             "temperature=1.0 for sandwich intervals."
         )
     start = jax.tree.map(lambda leaf: leaf[draws.healthy[0], 0], draws.position)
@@ -219,12 +225,14 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
         raise UsageError("sandwich needs data; a log density alone has no rows.")
     if problem.dimension > MAX_NEWTON_DIM:
         raise UsageError(
-            f"{problem.dimension} parameters are more than {MAX_NEWTON_DIM}, for which a dense "
-            "curvature is formed."
+            f"the model has {problem.dimension} parameters, and a dense curvature is limited to {MAX_NEWTON_DIM}; "
+            "sgld.sandwich does not support larger models."
         )
     laplace = gaussian_at_mode(problem).gaussian
     if laplace.factor is None:
-        raise UsageError("the curvature at the mode is not positive definite; no sandwich is made.")
+        raise UsageError(
+            "the curvature at the mode is not positive definite, which the sandwich covariance needs."
+        )
     F = laplace.factor
     spread = white_spread(problem, laplace.center, F, problem.num_data)
     values, turn = np.linalg.eigh(spread)
@@ -247,7 +255,7 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
 def white_spread(
     problem: Problem, mode: np.ndarray, factor: np.ndarray, rows: int
 ) -> Float[np.ndarray, "d d"]:
-    """F^T (N V_S) F at the mode from the first `rows` rows: near I in a well-specified model."""
+    """Return F^T (N V_S) F at the mode from the first `rows` rows: near I if well specified."""
     at = jnp.arange(min(rows, problem.num_data), dtype=jnp.int32)
     found = np.asarray(scores(problem, problem.array(mode), at), np.float64)
     d = found.shape[1]

@@ -1,9 +1,9 @@
-"""The referee: exact samplers on the same Posterior, through BlackJAX, to check a run against.
+"""`sgld.reference`: exact samplers of the same Posterior, through BlackJAX, to check a run.
 
 Every method leaves the posterior itself invariant, so only mixing is left to judge. All work in
-coordinates u around a centre, z = center + F u: where the posterior has a mode with a positive
-definite curvature J, the centre is the mode and F F^T = J^{-1} (all scales are then 1); elsewhere
-the centre is init, F = I, and the warm-up finds the scales (NUTS and HMC) or a step (the others).
+coordinates u around a centre, z = center + F u. Where the posterior has a mode with a positive
+definite curvature J, the centre is the mode and F F^T = J^{-1}, so all scales are 1. Elsewhere the
+centre is init and F = I, and the warm-up finds the scales (NUTS and HMC) or a step (the others).
 
 In units of F, with full gradients and step size h where there is one:
 
@@ -12,14 +12,12 @@ In units of F, with full gradients and step size h where there is one:
     mala        u' = u + h grad log p + sqrt(2h) xi, accepted or rejected (Roberts & Tweedie 1996)
     metropolis  u' = u + h xi, accepted or rejected
 
-Warm-up: step size by dual averaging, scales by the variances of windows of draws.
+The warm-up adapts the step size by dual averaging, and the scales by the variances of windows of
+draws: Hoffman & Gelman (2014), sec. 3.2.1, with Stan's constants and windows (Stan Reference
+Manual, "Adaptation"). The adaptation consists of pure functions of one chain's state.
 
-Hoffman & Gelman (2014), sec. 3.2.1, with Stan's constants and windows (Stan Reference Manual,
-"Adaptation"); pure functions of one chain's state.
-
-What the referee is asked about: a posterior with its rows, or a run that knows both.
-
-BlackJAX's transitions, in pieces sized by time.
+The target is a posterior with its rows, or a run that knows both. BlackJAX's transitions run in
+pieces whose size is chosen by time.
 """
 
 from __future__ import annotations
@@ -64,14 +62,18 @@ if TYPE_CHECKING:
 
 
 STEP_SHRINKAGE, STEP_OFFSET, STEP_DECAY = 0.05, 10.0, 0.75  # gamma, t0 and kappa of the paper
-# transitions before the windows, in the first one, after them
+# transitions before the windows, in the first window, and after the windows
 FIRST_TRANSITIONS, WINDOW_TRANSITIONS, LAST_TRANSITIONS = 75, 25, 50
-# a window's variances are shrunk towards SHRINKAGE_VARIANCE, as SHRINKAGE_DRAWS draws
+# a window's variances are shrunk towards SHRINKAGE_VARIANCE with the weight of SHRINKAGE_DRAWS draws
 SHRINKAGE_DRAWS, SHRINKAGE_VARIANCE = 5.0, 1e-3
 
 
 class Adaptation(NamedTuple):
-    """`step_size` and `inverse_mass` are those to use next; the rest is memory."""
+    """State of the adaptation of one chain.
+
+    `step_size` and `inverse_mass` apply to the next transition; the other fields are running
+    averages.
+    """
 
     step_size: Float[Array, ""]
     inverse_mass: Float[Array, " d"]
@@ -85,7 +87,7 @@ class Adaptation(NamedTuple):
 
 
 def begin(u: Float[Array, " d"]) -> Adaptation:
-    """Unit scales, and a step size to start the search from."""
+    """Return the initial adaptation: unit scales, and a step size from which the search starts."""
     one, zero, none = jnp.ones((), u.dtype), jnp.zeros((), u.dtype), jnp.zeros_like(u)
     return _restart(
         Adaptation(one, jnp.ones_like(u), zero, zero, zero, zero, zero, none, none), one
@@ -99,14 +101,17 @@ def _restart(a: Adaptation, step_size: Array) -> Adaptation:
 
 
 def settled(a: Adaptation) -> Adaptation:
-    """With the step size that the search has come to."""
+    """Return the adaptation with the averaged step size of the search."""
     return a._replace(step_size=jnp.exp(a.log_average))
 
 
 def update(
     a: Adaptation, u: Array, acceptance: Array, aim: Array, in_window: Array, ends: Array
 ) -> Adaptation:
-    """After a transition to u; `ends` where it is the last of a window."""
+    """Return the adaptation after a transition to u.
+
+    `ends` is true where the transition is the last one of a window.
+    """
     time = a.time + 1
     share = 1 / (time + STEP_OFFSET)
     error = (1 - share) * a.error + share * (aim - acceptance)
@@ -135,10 +140,11 @@ def _where(which: Array, yes: Adaptation, no: Adaptation) -> Adaptation:
 
 
 def windows(num_warmup: int) -> Int[np.ndarray, "num_warmup 2"]:
-    """Per transition: whether it is in a window of scales, and whether it is such a window's last.
+    """Mark per transition whether it is in a window of scales, and whether it ends the window.
 
-    Windows double in length; one that could not be followed by another twice as long goes on to
-    the end. Short warm-ups keep the proportions; below 20 there is no window.
+    Windows double in length. A window extends to the end of the windows if the next one, twice as
+    long, would not fit. Short warm-ups keep the proportions; below 20 transitions there is no
+    window.
     """
     out = np.zeros((num_warmup, 2), np.int32)
     first, size, last = FIRST_TRANSITIONS, WINDOW_TRANSITIONS, LAST_TRANSITIONS
@@ -158,19 +164,21 @@ def windows(num_warmup: int) -> Int[np.ndarray, "num_warmup 2"]:
     return out
 
 
-# -- asked ---------------------------------------------------------------------------------
+# -- target --------------------------------------------------------------------------------
 
 
 def draws_of(given: Any) -> Draws | None:
-    """The draws that `given` is, or holds as what `sgld.fit` returned does."""
+    """Return `given` itself if it is draws, or its `.draws`, as of a fit; otherwise None."""
     found = getattr(given, "draws", given)
     return found if isinstance(found, Draws) else None
 
 
 def asked_about(given: Any, data: Any, init: Any, function: str) -> tuple[Any, Any, Any]:
-    """Posterior, rows and start: as they are given, or as the draws know them, one of which is the start.
+    """Return posterior, rows and start, either as given or as the draws know them.
 
-    Raises UsageError where these know no posterior.
+    If only draws are given, the last position of a healthy chain is the start.
+
+    Raises UsageError if the draws do not know their posterior.
     """
     draws = draws_of(given)
     if draws is None:
@@ -179,8 +187,8 @@ def asked_about(given: Any, data: Any, init: Any, function: str) -> tuple[Any, A
     known = origin if origin.model is None else origin.model
     if known.posterior is None:
         raise UsageError(
-            "these draws do not know their posterior (they were loaded, copied or made elsewhere); give it "
-            f"with its rows: sgld.{function}(posterior, data, ...)."
+            "these draws hold no posterior (they were loaded, copied or made elsewhere); give the posterior "
+            f"and its rows: sgld.{function}(posterior, data, ...)."
         )
     posterior, data, init = opened(known.posterior, known.data if data is None else data, init)
     if init is None and posterior.init is None and _are_positions(posterior, draws):
@@ -197,12 +205,12 @@ def _are_positions(posterior: Posterior, draws: Draws) -> bool:
 
 
 MAX_CALL_TRANSITIONS = 256  # transitions that one call of the compiled function may make
-MAX_CALL_NUMBERS = 2**22  # and numbers that it may hand back
-REFERENCE_STREAMS = (4, 5)  # of the seed: transitions, starts
+MAX_CALL_NUMBERS = 2**22  # numbers that one call may return
+REFERENCE_STREAMS = (4, 5)  # random streams of the seed: transitions, starts
 
 
 class Trace(NamedTuple):
-    """What the chains leave: draws [chain, draw, d] in u, and their bookkeeping."""
+    """Output of the chains: draws [chain, draw, d] in u, and statistics of the transitions."""
 
     u: np.ndarray
     acceptance: np.ndarray
@@ -212,7 +220,7 @@ class Trace(NamedTuple):
 
 
 def _density(local: Problem) -> Callable:
-    """u -> log density, whose gradient costs one pass over the rows and no memory beyond it."""
+    """Return u -> log density, whose gradient takes one pass over the rows and no more memory."""
     both = partial(sums.value_and_gradient, local)
     value = jax.custom_vjp(lambda u: both(u)[0])
     value.defvjp(both, lambda gradient, cotangent: (cotangent * gradient,))
@@ -220,9 +228,9 @@ def _density(local: Problem) -> Callable:
 
 
 def _kernel(method: str, limit: int) -> tuple[Callable, Callable]:
-    """`init(u, density)` and `step(key, state, density, step size, inverse mass)`.
+    """Return `init(u, density)` and `step(key, state, density, step size, inverse mass)`.
 
-    A step gives the state, the acceptance probability, whether it diverged, and its gradients.
+    A step returns the state, the acceptance probability, whether it diverged, and its gradients.
     """
     import blackjax
     from blackjax.mcmc import random_walk as walk
@@ -275,7 +283,7 @@ def _advance(
     method: str, limit: int, block: int, local: Problem, keys: Array, aim: Array,
     stages: Array, carry: Any, first: Array, count: Array, num_warmup: Array, thin: Array,
 ) -> Any:  # fmt: skip
-    """`count` entries from entry `first`: one transition each in warm-up, then `thin`."""
+    """Compute `count` entries from entry `first`: one transition each in warm-up, then `thin`."""
     _, step = _kernel(method, limit)
     one = _density(local)
 
@@ -314,9 +322,9 @@ def run(
     method: str, limit: int, aim: float, local: Problem, modes: Float[np.ndarray, "modes d"],
     lengths: tuple[int, int, int, int], seed: int,
 ) -> Trace:  # fmt: skip
-    """Warm-up and draws; a chain's draws do not depend on how the entries fall into calls.
+    """Run warm-up and draws; the draws do not depend on how the entries are split into calls.
 
-    Chains start around `modes` (in the problem's coordinates), which take turns.
+    Chains start around `modes` (in the problem's coordinates) in turn.
     """
     num_chains, num_warmup, num_draws, thin = lengths
     d, dtype = local.target.center.size, local.target.center.dtype
@@ -326,7 +334,7 @@ def run(
     spread = 1.0 if local.target.factor is None else 2.0
     own = jnp.asarray(modes[np.arange(num_chains) % len(modes)], dtype)
     u = own + spread * jax.vmap(lambda key: jax.random.normal(key, (d,), dtype))(starts)
-    for _ in range(20):  # a start of no density is drawn in towards its mode
+    for _ in range(20):  # move a start without density towards its mode
         carry = _begin(method, limit, local, u)
         bad = ~jnp.isfinite(carry[0].logdensity)
         if not bool(bad.any()):
@@ -360,9 +368,9 @@ ACCEPTANCE_TARGETS: dict[Method, float] = {
     "hmc": 0.8,
     "mala": 0.57,
     "metropolis": 0.3,
-}  # acceptance aimed at
-HIGHER_TARGETS = (0.95, 0.99)  # tried in turn where a first run of NUTS or HMC diverges
-DRAW_NUMBER_BYTES = 16.0  # of a draw of a chain: position, gradient and what the chain itself says
+}
+HIGHER_TARGETS = (0.95, 0.99)  # tried in turn if a first run of NUTS or HMC diverges
+DRAW_NUMBER_BYTES = 16.0  # bytes per number of a draw: position, gradient, statistics of the chain
 METHOD_TITLES = {"nuts": "NUTS", "hmc": "HMC", "mala": "MALA", "metropolis": "Metropolis"}
 
 
@@ -382,29 +390,33 @@ def reference(
     seed: int = 0,
     progress: bool = True,
 ) -> Draws:
-    """Draws of the posterior by an exact method on all rows: slow, and the truth to compare with.
+    """Draw from the posterior by an exact method on all rows: slow, but correct apart from mixing.
 
-    Chains start dispersed, twice the Laplace sd around the mode where there is one; where more are found
-    they take turns, so that chains which stay in theirs are told: `not mixed`.
+    Chains start dispersed, with twice the Laplace sd around the mode if one exists. If more modes
+    are found, chains start around them in turn, so that chains that do not move between modes are
+    reported as `not mixed`.
 
     Args:
-      posterior, data, init: as for `sgld.sample`; or, alone, the draws or the fit that are to be
-        compared, which know theirs (not when they were loaded, but for those of `sgld.fit`).
+      posterior: as for `sgld.sample`; or, alone, the draws or the fit to compare with, which know
+        all three (except loaded draws that are not from `sgld.fit`).
+      data: as for `sgld.sample`.
+      init: as for `sgld.sample`.
       method: "nuts", "hmc", "mala" or "metropolis".
-      num_chains, num_draws: kept, [num_chains, num_draws].
-      num_warmup: transitions per chain that adapt the step size (and, in NUTS and HMC, the
-        scales) and are thrown away.
+      num_chains: number of chains.
+      num_draws: kept draws per chain.
+      num_warmup: discarded transitions per chain that adapt the step size (and, in NUTS and HMC,
+        the scales).
       thin: transitions per kept draw.
-      target_acceptance: mean acceptance that the step size is adapted to (None: .8 for NUTS and
+      target_acceptance: mean acceptance to which the step size is adapted (None: .8 for NUTS and
         HMC, and again with .95 and .99 while transitions diverge; .57 for MALA, .3 for Metropolis).
-      max_doublings: of a NUTS trajectory.
-      max_leapfrogs: of an HMC trajectory, whose length is drawn anew each time.
-      seed: of everything random.
+      max_doublings: limit of the doublings of a NUTS trajectory.
+      max_leapfrogs: limit of the leapfrogs of an HMC trajectory, whose length is random each time.
+      seed: seed of all random numbers.
       progress: as for `sgld.sample`.
 
     Returns: Draws of equal weight. `.info` has method, acceptance_rate, target_acceptance,
-    divergences, num_gradients, num_modes, step_size per chain, seconds. The verdict is `trusted` where the chains have
-    mixed without a divergence, else `not mixed`.
+    divergences, num_gradients, num_modes, step_size per chain, seconds. The verdict is `trusted` if
+    the chains have mixed without a divergence, else `not mixed`.
 
     Raises: UsageError and DataError for wrong arguments.
 
@@ -431,7 +443,7 @@ def reference(
     began = time.perf_counter()
     limit = max_leapfrogs if method == "hmc" else max_doublings
     lengths = (num_chains, num_warmup, num_draws, thin)
-    # BlackJAX mixes dtypes and ranks, and the branches of its trees look like reuse of a key
+    # BlackJAX mixes dtypes and ranks, and the branches of its trees look like key reuse
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with told(progress, ("data", "mode", "curvature", "other modes", "sampling")):
         with stage("data"):
@@ -479,10 +491,10 @@ def reference(
 def _centers(
     problem: Problem, seed: int, num_chains: int
 ) -> tuple[Problem, Known, int, Float[np.ndarray, "starts d"]]:
-    """The problem around its mode, whitened, what is doubted of it, how many modes there are, and starts.
+    """Return the problem whitened around its mode, what is known of it, the mode count and starts.
 
-    These are the modes, then places around which rays promise mass, in the problem's coordinates; for
-    half of the chains at most. Around its start where there is no mode.
+    The starts are in the problem's coordinates: the modes, then points around which rays found
+    mass, for at most half of the chains. If there is no mode, the problem stays around its start.
     """
     start = np.zeros((1, problem.dimension))
     if not dense_pays(problem):
@@ -508,11 +520,11 @@ def _free(density: Around, u: Array) -> Array:
 def _verdict(
     draws: Draws, method: str, info: dict[str, Any], transitions: int, doubts: tuple[str, ...]
 ) -> Verdict:
-    """Mixing, and whether the chains have been where the density says that they must: the method is exact."""
+    """Return the verdict of exact chains, by mixing and by visits to regions that hold mass."""
     divergences = info["divergences"]
     found = statistics.Estimates(draws.flat()[0], draws.weights)
-    # trajectories that alternate make ESS of theta exceed the number of draws; theta^2 mixes
-    # slower, and R-hat, which looks at both, varies as the smaller of the two says
+    # alternating trajectories make the ESS of theta exceed the number of draws; theta^2 mixes
+    # slower, and R-hat, which uses both, varies like the smaller of the two
     ess = np.fmin(found.ess, found.ess_square)
     e = Evidence(
         names=draws.names, mean=found.mean, sd=found.sd,
@@ -522,16 +534,16 @@ def _verdict(
     if divergences:
         share = f"{divergences} of {transitions} transitions diverged"
         reasons.append(
-            f"{share}: there are regions that {METHOD_TITLES[method]} cannot enter at a target_acceptance of "
-            f"{info['target_acceptance']:g}; use one nearer 1, or other coordinates."
+            f"{share}: {METHOD_TITLES[method]} cannot enter some regions at a target_acceptance of "
+            f"{info['target_acceptance']:g}; use a value nearer 1, or other coordinates."
         )
     extra = {"method": method, "divergences": divergences}
     if reasons:
         return Verdict("not mixed", tuple(reasons), extra=extra)
     if doubts:
         reason = (
-            f"{METHOD_TITLES[method]} is exact and its chains have mixed, but {doubts[0]}, which they have not seen so; "
-            "use more draws, or an init there."
+            f"{METHOD_TITLES[method]} is exact and its chains have mixed, but {doubts[0]}, and the chains did not visit it "
+            "accordingly; use more draws, or an init there."
         )
         return Verdict("unknown", (reason,), extra={**extra, "doubts": list(doubts)})
     none = ", no divergences" if method in ("nuts", "hmc") else ""

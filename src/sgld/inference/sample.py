@@ -1,5 +1,6 @@
-"""`sgld.sample`: from a posterior and data to judged draws. All of a user's mistakes are answered
-here, before step 1.
+"""`sgld.sample`: from a posterior and data to draws with a verdict.
+
+The module checks all arguments of the user before the first step.
 """
 
 from __future__ import annotations
@@ -51,17 +52,17 @@ from .tuning.plan import make_plan
 # -- check request -------------------------------------------------------------------------
 
 
-MAX_TEMPERATURE = 1e9  # temperature
+MAX_TEMPERATURE = 1e9
 
 
-MIN_TOLERANCE = 1e-6  # tolerance
+MIN_TOLERANCE = 1e-6
 
 
-MIN_CHAIN_STEPS = 100  # of a chain that is to say anything
+MIN_CHAIN_STEPS = 100  # fewer steps of a chain do not support a verdict
 
 
 def check_request(ask: Request, ess: Any) -> None:
-    """UsageError for the first argument that cannot be meant."""
+    """Raise UsageError for the first argument whose value is invalid."""
     for name in ("num_chains", "num_draws", "batch_size", "thin", "burn_in"):
         value = getattr(ask, name)
         least = 0 if name == "burn_in" else 1
@@ -82,7 +83,7 @@ def check_request(ask: Request, ess: Any) -> None:
     check_tolerance(ask.tolerance)
     if ask.tolerance < MIN_TOLERANCE:
         raise UsageError(
-            f"tolerance must be at least {MIN_TOLERANCE:g}, which {2 / MIN_TOLERANCE**2:.0e} effective draws would take. "
+            f"tolerance must be at least {MIN_TOLERANCE:g}, which takes {2 / MIN_TOLERANCE**2:.0e} effective draws. "
             f"Got {ask.tolerance!r}."
         )
     if ask.order not in (*ORDERS, "auto"):
@@ -99,11 +100,11 @@ def check_request(ask: Request, ess: Any) -> None:
         if isinstance(value, type) or not hasattr(value, method):
             called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
             raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
-    sampler: Any = ask.sampler  # of the other parts, what they prepare is compiled
+    sampler: Any = ask.sampler  # the other parts are compiled from what they prepare
     if is_auto(getattr(sampler, "noise_correction", None)) and hasattr(
         sampler, "__dataclass_fields__"
     ):
-        sampler = dataclasses.replace(sampler, noise_correction=None)  # the tuner's choice
+        sampler = dataclasses.replace(sampler, noise_correction=None)  # tuning chooses it
     if not is_auto(sampler):
         check_compiled(f"the sampler {type(sampler).__name__}", sampler)
     for name, zero in (("step_size", False), ("temperature", True)):
@@ -114,17 +115,17 @@ def check_request(ask: Request, ess: Any) -> None:
                 check_values(schedule, 0, name)
     if is_number(ask.temperature) and ask.temperature > MAX_TEMPERATURE:
         raise UsageError(
-            f"temperature must be at most {MAX_TEMPERATURE:g}: of posterior^(1/T) nothing is left. Got {ask.temperature:g}."
+            f"temperature must be at most {MAX_TEMPERATURE:g}: beyond it posterior^(1/T) is flat. Got {ask.temperature:g}."
         )
     if is_auto(ask.step_size) and is_number(ask.temperature) and ask.temperature == 0:
         raise UsageError(
-            "temperature is 0 at every step, where there is no noise and so no draws to choose a step for; use "
+            "temperature is 0 at every step, so that there is no noise and no draw to choose a step size for; use "
             "sgld.find_map for the mode, or give step_size."
         )
 
 
 def check_batch(problem: Problem, batch_size: int | str) -> None:
-    """UsageError for a batch of more rows than there are."""
+    """Raise UsageError if a batch has more rows than the data."""
     if problem.has_rows and not isinstance(batch_size, str) and batch_size > problem.num_data:
         raise UsageError(
             f"batch_size must be at most the number of rows, {problem.num_data}. Got {batch_size}."
@@ -132,19 +133,17 @@ def check_batch(problem: Problem, batch_size: int | str) -> None:
 
 
 def check_always(problem: Problem, ask: Request) -> None:
-    """UsageError for numbers of rows that cannot be in every batch."""
+    """Raise UsageError for row numbers that cannot be in every batch."""
     if is_auto(ask.always_in):
         return
     if is_auto(ask.step_size):
         raise UsageError(
-            "always_in must be 'auto' where step_size is: both are chosen together; give step_size too."
+            "always_in must be 'auto' if step_size is 'auto', as both are chosen together; give step_size too."
         )
     rows = np.asarray(ask.always_in)
     whole = rows.ndim == 1 and (rows.size == 0 or np.issubdtype(rows.dtype, np.integer))
     if not whole or len(np.unique(rows)) != len(rows):
-        raise UsageError(
-            f"always_in must be numbers of rows, no two the same. Got {ask.always_in!r}."
-        )
+        raise UsageError(f"always_in must hold distinct row numbers. Got {ask.always_in!r}.")
     outside = rows[(rows < 0) | (rows >= problem.num_data)]
     if outside.size:
         raise UsageError(
@@ -187,77 +186,82 @@ def sample(
     mesh: Mesh | None = None,
     noise: Noise | Literal["auto"] = "auto",
 ) -> Draws:
-    """Draw from the posterior, and say how far to trust the draws.
+    """Draw from the posterior, and report how far to trust the draws.
 
         theta' = theta + h D grad log p(theta | data) + sqrt(2 h T) D^{1/2} xi
 
-    Nothing but posterior, data and init is required: mode, curvature and gradient noise are
-    measured, and step size h, preconditioner D, gradient estimator, batch, burn-in and
-    lengths follow from `tolerance`. Values given by hand are never changed, only judged.
-    A step size given by hand means the textbook algorithm in all that is left open: D = I,
-    plain minibatches of 100 rows, every chain starting at `init`, no thinning.
+    Only posterior, data and init are required. The library measures mode, curvature and gradient
+    noise. Step size h, preconditioner D, gradient estimator, batch, burn-in and lengths follow from
+    `tolerance`. Values that you set manually are never changed, only judged. With a step size set
+    manually, everything left open follows the textbook algorithm: D = I, plain minibatches of 100
+    rows, every chain starting at `init`, no thinning.
 
     Args:
       posterior: a Posterior, or a NumPyro model (`sgld.from_numpyro`).
-      data: pytree of arrays whose leading axis is the row, a source of your own
+      data: pytree of arrays whose leading axis is the row, a user-supplied source
         (`sgld.testing.check_source`), or None for a log density alone and for a posterior that
-        holds its data. Of a NumPyro model, its arguments: a tuple, or a dict by their names.
-      init: a position to start the search for the mode from (and the chains, where the step
-        size is given by hand). May be left out where the posterior carries one.
+        holds its data. For a NumPyro model, its arguments: a tuple, or a dict by their names.
+      init: a position from which the search for the mode starts (and the chains, if the step size
+        is set manually). May be left out if the posterior carries one.
       sampler: "auto" or a sampler: SGLD(), BAOA(), UBU(), SGHMC(), SGNHT(), ReplicaExchange().
       step_size: h, "auto", a number or any schedule `step -> h`. A schedule starts after
         burn-in, which uses schedule(0). h multiplies the gradient of the FULL-data log
         posterior.
-      tolerance: acceptable relative error of the posterior sd, in (0, .5]; half of it for
-        bias, half for Monte Carlo error.
-      temperature: T, a number or a schedule; the law is p(theta | data)^(1/T) of the position itself:
-        with constraints the Jacobian of the free coordinates is not tempered. Steps at T = 0
-        among others explore and give no draws: `step_size=cycles, temperature=cycles.temperature()`
-        with `cycles = cosine_cycles(...)` is cyclical sampling (Zhang et al. 2020), which finds
-        several modes, but how many draws fall into each is where cycles end, not posterior weight.
+      tolerance: acceptable relative error of the posterior sd, in (0, .5]: half for bias, half for
+        Monte Carlo error.
+      temperature: T, a number or a schedule. The stationary distribution is p(theta | data)^(1/T)
+        of the position itself: with constraints the Jacobian of the free coordinates is not
+        tempered. In a schedule, steps at T = 0 explore and give no draws: `step_size=cycles,
+        temperature=cycles.temperature()` with `cycles = cosine_cycles(...)` is cyclical sampling
+        (Zhang et al. 2020). It finds several modes, but the share of draws in each mode depends on
+        where cycles end, not on posterior weight.
       gradient: "auto", Full(), Minibatch() or ControlVariates().
       preconditioner: "auto", Scalar, Diagonal, Dense, LowRank or Kronecker: D itself.
       order: "auto", "reshuffle", "symmetric", "independent", "replacement" or "subset". "auto"
         is "reshuffle", but "independent" with control variates.
       batch_size: rows per step.
-      num_chains: independent chains, each with its own data order; "auto": 4, or 64 where the
-        posterior is far from Gaussian, full gradients are cheap, and the library samples exactly, or
-        where every step takes all rows of a large table, which they read together.
-      num_draws: kept draws per chain ("auto": 1000 of 4 chains, as many together of 64, more for a small
-        tolerance; 200 to 800 of 64 exact chains).
-      ess: go on until every parameter has this many effective draws.
+      num_chains: independent chains, each with its own data order. "auto" is 4, or 64 in two cases:
+        the posterior is far from Gaussian, full gradients are cheap and the library samples
+        exactly; or every step takes all rows of a large table, which the chains read together.
+      num_draws: kept draws per chain ("auto": 1000 for 4 chains, the same total for 64, more for a
+        small tolerance; 200 to 800 for 64 exact chains).
+      ess: continue until every parameter has this many effective draws.
       burn_in: steps before the first draw.
       thin: steps per kept draw.
-      seed: of everything random.
-      path: a run directory to write to; a killed run goes on with `sgld.resume(path)`.
-      progress: show the stages and about how long is left: a line on a terminal and in a notebook,
-        one every ten seconds elsewhere, on standard error.
-      overwrite: replace a run directory that exists.
+      seed: seed of all random numbers.
+      path: a run directory to write to; `sgld.resume(path)` continues a killed run.
+      progress: show the stages and the estimated time left on standard error: one line on a
+        terminal and in a notebook, a line every ten seconds elsewhere.
+      overwrite: replace an existing run directory.
       checkpoint_every: seconds between checkpoints, with `path`.
-      max_steps: of one chain, burn-in included, whatever the precision reached; one attempt is made.
-      max_seconds: of tuning, sampling and verdict together, for which a fifth is left (of a network at
-        most a twentieth and 6 s); one attempt is made. Sampling ends with the draws there are, and the
-        plan says so; RunError where the time is up before there are 20 of each chain. Where other
-        modes have been looked for until 40% of it has passed, the search ends and the verdict is `unknown`. It chooses
-        nothing else: what is drawn is the same without it, but of a network: optimisers and stages are
-        predicted to take at most a sixth and a twentieth of it, and are cut short past half. A resumed
-        run has the time anew.
-      keep: a function of the position (as draws report it) that is kept INSTEAD of it, such as
-        predictions at some rows, a part of a network's weights or a loss: a pytree of floating-point
-        arrays of fixed shape, which is then `draws.position`. Or "moments": mean, variance,
-        Monte Carlo error and (up to 16,384 parameters) quantiles of each, in memory that no draw adds to. The verdict judges
-        the parameters where their positions are few numbers (up to 2^22 in all); else no more than mixing
-        is known, and it is never `trusted`. docs/keep.md.
-      always_in: the numbers of the rows that are in every batch, beside its batch_size others, and
-        count once in the sum: rows that a random batch would miss, or be thrown by. "auto" chooses
-        them with the batch, where step_size is "auto" too; with a step size given by hand, none.
-      where: which parameters of init are sampled, the others staying as they are: a pattern of names,
+      max_steps: limit of the steps of one chain, burn-in included, whatever the precision reached;
+        the run makes one attempt.
+      max_seconds: limit of tuning, sampling and verdict together, with a fifth reserved for the
+        verdict (for a network at most a twentieth and 6 s); the run makes one attempt. Sampling
+        ends with the draws made so far, and the plan reports it; RunError if a chain has fewer than
+        4 draws by then. If the search for other modes takes 40% of the time, it ends and the
+        verdict is `unknown`. The limit changes nothing else: the draws are the same without it. For
+        a network, optimisers and stages are predicted to take at most a sixth and a twentieth of
+        it, and stop early past half. A resumed run has the full time again.
+      keep: a function of the position (as draws report it) whose value is kept INSTEAD of it, such
+        as predictions at some rows, a part of a network's weights or a loss. It returns a pytree of
+        floating-point arrays of fixed shape, which becomes `draws.position`. Or "moments": mean,
+        variance, Monte Carlo error and (up to 16,384 parameters) quantiles of each, in constant
+        memory. The verdict judges the parameters if their positions are small (up to 2^22 numbers
+        in all). Otherwise it judges mixing alone and is never `trusted`. docs/keep.md.
+      always_in: the numbers of the rows that are in every batch, in addition to its batch_size
+        others, and count once in the sum. Use it for rows that a random batch would miss, or that
+        make a batch unstable. "auto" chooses them with the batch if step_size is "auto" too; with a
+        step size set manually, none.
+      where: which parameters of init are sampled, while the others stay fixed: a pattern of names,
         several, "last_layer", or True and False in the structure of init (`sgld.networks.part`).
-      mesh: `jax.make_mesh((c, d), ("chain", "data"))`: chains over c devices, rows over d, each of which
-        holds its own; the draws are those of one device, but for the order of sums. docs/cluster.md.
-      noise: the law of xi: "normal", or "binomial", counts of 4 random bits less 2, which have the same mean and
-        variance and are drawn several times as fast. "auto" takes counts from 65,536 parameters on where normals
-        would be much of a step's price and the stiffest direction stays nearly normal, and the plan tells.
+      mesh: `jax.make_mesh((c, d), ("chain", "data"))`: chains over c devices, rows over d, each of
+        which holds its own. The draws equal those of one device up to the order of sums.
+        docs/cluster.md.
+      noise: the distribution of xi: "normal", or "binomial", counts of 4 random bits less 2, which
+        have the same mean and variance and are several times as fast to draw. "auto" uses counts
+        from 65,536 parameters on if normals would be much of a step's cost and the stiffest
+        direction stays nearly normal, and the plan reports it.
 
     Returns: Draws, with `.verdict`.
 
@@ -285,7 +289,7 @@ def sample(
 
 
 def _of_part(posterior: Any, init: Any, where: Any) -> Any:
-    """Some of the parameters, where they start."""
+    """Return the position in which only the parameters that `where` selects are sampled."""
     from ..model.modules import part
 
     init = getattr(posterior, "init", None) if init is None else init
@@ -293,7 +297,7 @@ def _of_part(posterior: Any, init: Any, where: Any) -> Any:
         raise UsageError("init is missing: give a position (a pytree of arrays) to start from.")
     if getattr(posterior, "transform", None) is not None:
         raise UsageError(
-            "where cannot be given for a posterior with constraints; write a scale as the exponential of a free "
+            "where cannot be used with a posterior that has constraints; write a scale as the exponential of a free "
             "parameter, or leave where out."
         )
     return part(init, where)
@@ -306,10 +310,11 @@ def begin(
     on_plan: Callable[[Plan], None] | None = None, keep: Any = None, mesh: Any = None,
     planned: Callable[[Problem, Request], Plan] = make_plan, argument: str = "path",
 ) -> Draws:  # fmt: skip
-    """Check everything, write run.json with `asked` in it, and run.
+    """Check all arguments, write run.json with `asked` in it, and run.
 
-    `planned` makes the plan; `argument` is what `path` was called by the user. `on_start` is called once the arguments have passed, `on_plan` before the first step; what
-    `asked` has as "facts" goes into the draws' info.
+    `planned` makes the plan, and `argument` is the user's name for `path`. `on_start` is called
+    once the arguments have passed, `on_plan` before the first step. The "facts" of `asked` go into
+    the draws' info.
     """
     mesh = None if mesh is None else as_mesh(mesh)
     with in_step(mesh), told(progress and is_first(), SAMPLING_STAGES), ExitStack() as held:
@@ -325,7 +330,7 @@ def begin(
         if path is not None:
             asked = {**asked, **record(problem, ask, ess, kept)}
             directory = RunDirectory(path, writes=is_first())
-            with together():  # and the others read what the first has written
+            with together():  # the other processes read what the first has written
                 directory.create(overwrite)
                 held.enter_context(directory)
                 directory.begin(asked)
@@ -342,18 +347,18 @@ def begin(
 
 
 def _check_path(path: Any) -> None:
-    """UsageError where some processes are to write, or read, a run directory and others not."""
+    """Raise UsageError if only some processes got a `path`."""
     other = differing(str(path is None))
     if other is not None:
         raise UsageError(
-            f"path was given to one of the processes 0 and {other} alone; give it to all: the first writes, and the "
+            f"only one of the processes 0 and {other} got a path; give it to all processes: the first writes, and the "
             "others read."
         )
 
 
 @contextmanager
 def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
-    """A call that is refused, or fails before there is a plan to go on with, leaves no directory."""
+    """Remove the run directory if a call is refused, or fails before there is a plan to resume."""
     try:
         yield
     except Exception as error:
@@ -398,7 +403,7 @@ def go_on(
     keep: Callable[[Any], Any] | Literal["moments"] | None = None,
     mesh: Mesh | None = None,
 ) -> Draws:
-    """Go on with a killed or interrupted run; `sgld.regression.fit.resume` knows formula runs too."""
+    """Continue a killed or interrupted run; `sgld.regression.fit.resume` takes formula runs."""
     mesh = None if mesh is None else as_mesh(mesh)
     with in_step(mesh):
         with together():
@@ -410,7 +415,7 @@ def go_on(
     if posterior is None:
         raise RunError(
             f"{path} was begun from Python functions, which are not stored; call "
-            "sgld.resume(path, posterior, data, init) with the same ones."
+            "sgld.resume(path, posterior, data, init) with the same functions."
         )
     given = {
         "sampler": sampler, "step_size": schedule, "temperature": temperature, "gradient": gradient,
@@ -443,10 +448,11 @@ def go_on(
 
 
 def _in_form_of(init: Any, draws: Draws) -> Draws:
-    """A finished run's draws in the form of `init`, a module say, as those of a run that goes on have it.
+    """Return a finished run's draws in the form of `init`, such as a module, as after a resume.
 
-    As they were stored where their names or shapes are not its own: what was kept of positions, say. Draws of a
-    part of a network are never those of another: UsageError.
+    Draws whose names or shapes do not match, such as those of `keep`, stay as they were stored.
+
+    Raises UsageError for draws of another part of a network.
     """
     try:
         return draws if init is None else restore(draws, init)
@@ -457,13 +463,16 @@ def _in_form_of(init: Any, draws: Draws) -> Draws:
 
 
 def _found(path: str | Path, mesh: Mesh | None) -> tuple[RunDirectory, dict[str, Any]]:
-    """A run that was begun, and its run.json; RunError where it is none, or not the same for all processes."""
+    """Return the directory of an existing run, and its run.json.
+
+    Raises RunError if there is no such run, or if processes found different runs.
+    """
     directory = RunDirectory(path, writes=is_first())
     with together():
         if not directory.path.is_dir():
             raise RunError(f"{path} is not a directory.")
         directory.take_up()
-        if mesh is not None:  # the others read what the first has written
+        if mesh is not None:  # the other processes read what the first has written
             with directory:
                 directory.settle()
     with together():
@@ -471,7 +480,7 @@ def _found(path: str | Path, mesh: Mesh | None) -> tuple[RunDirectory, dict[str,
     other = differing(f"{asked.get('id')} {finished}")
     if other is not None:
         raise RunError(
-            f"processes 0 and {other} found different runs at {path}; give all the same directory, on a file system "
-            "that all see."
+            f"processes 0 and {other} found different runs at {path}; give all processes the same directory on a "
+            "shared file system."
         )
     return directory, asked

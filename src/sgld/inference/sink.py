@@ -1,12 +1,12 @@
-"""Where kept draws go: one array each in memory, chunks of bounded bytes on disk, the checkpoint.
+"""Storage of kept draws, and measurement of the phase along a run.
 
-Positions of a run's draws, as many as there is room for.
+Kept draws are one array each in memory, chunks of bounded bytes on disk, and the checkpoint.
+Positions are held for as many draws as there is room for.
 
-The phase of every chain, measured along a run at fixed steps between chunks.
-
-A probe takes gradients of single rows and the largest eigenvalue of their covariance. How many a
-run has follows from counted operations, never from the clock: all of MAX_PROBES where they cost
-nothing to speak of, else as many as take a small share of the run's own gradients.
+The phase of every chain is measured along a run at fixed steps between chunks. A probe takes
+gradients of single rows and the largest eigenvalue of their covariance. The number of probes of a
+run follows from counted operations, never from the clock: MAX_PROBES if their cost is negligible,
+otherwise as many as take a small share of the run's own gradients.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ from .kept import BatchMoments
 # -- positions -----------------------------------------------------------------------------
 
 
-RESERVE_FACTOR = 4  # times what is expected, which there is room for: a prolonged run copies none
+RESERVE_FACTOR = 4  # room per expected draw, so that a prolonged run copies nothing
 
 
 def with_room(
     held: np.ndarray | None, count: int, end: int, like: np.ndarray, most: float = math.inf
 ) -> np.ndarray:
-    """`held`, or where `end` rows are too many for it an array for more, `most` at most, that begins with its first `count`.
+    """Return `held`, or a larger copy with its first `count` rows if `end` rows do not fit.
 
-    Memory is the operating system's to give, and it gives what is written to.
+    The copy has room for at most `most` rows. The operating system commits memory only when it is
+    written to.
     """
     if held is not None and end <= len(held):
         return held
     ahead = max(end, int(min(RESERVE_FACTOR * end, most)))
     try:
         larger = np.empty((ahead, *like.shape[1:]), like.dtype)
-    except MemoryError:  # where it gives no more than there is
+    except MemoryError:  # some systems grant no more than they have
         larger = np.empty((end, *like.shape[1:]), like.dtype)
     if held is not None:
         larger[:count] = held[:count]
@@ -57,9 +58,9 @@ def with_room(
 
 
 def halve(values: np.ndarray, count: int) -> int:
-    """Move every second of `count` rows to the front, from the first on; how many those are.
+    """Move every second of `count` rows to the front, from the first on, and return their number.
 
-    In pieces that do not overlap, which NumPy would copy.
+    The rows move in pieces that do not overlap, because NumPy would copy overlapping ones.
     """
     left, begin = -(-count // 2), 1
     while begin < left:
@@ -70,12 +71,12 @@ def halve(values: np.ndarray, count: int) -> int:
 
 
 class Positions:
-    """Those of all draws until there is no more room, then of every second one, and so on.
+    """Positions of all draws until room runs out, then of every second draw, and so on.
 
     Attributes:
-      room: for those of so many draws, at least 2.
-      every: draws from one that is held to the next, a power of 2; the first draw is held.
-      count: how many are held.
+      room: number of draws whose positions fit, at least 2.
+      every: draws from one held position to the next, a power of 2; the first draw is held.
+      count: number of held positions.
     """
 
     def __init__(self, room: float) -> None:
@@ -84,11 +85,11 @@ class Positions:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Of a draw's, None before there is one."""
+        """Shape of the position of one draw, or None if there is none yet."""
         return None if self._values is None else self._values.shape[1:]
 
     def take(self, first: int, z: np.ndarray, expected: int = 0) -> None:
-        """Positions [draw, ...] of the draws `first`, `first` + 1, ...; so many are `expected` in all."""
+        """Append positions [draw, ...] of draws from number `first` on; `expected` in all."""
         while (begin := self.count * self.every - first) < len(z):
             if self.count >= self.room:
                 self._thin_out()
@@ -97,7 +98,10 @@ class Positions:
             self._put(due[: int(min(len(due), self.room - self.count))], expected)
 
     def put_back(self, numbers: np.ndarray, z: np.ndarray, expected: int = 0) -> None:
-        """Those of draws with these numbers that were held, as far as they still are. Raises ValueError for others."""
+        """Restore held positions of the draws with these numbers, as far as they are still held.
+
+        Raises ValueError for other draws.
+        """
         left = numbers % self.every == 0
         due = (self.count + np.arange(int(left.sum()))) * self.every
         if len(numbers) != len(z) or not np.array_equal(numbers[left], due):
@@ -107,21 +111,21 @@ class Positions:
         self._put(z[left], expected)
 
     def check(self, draws: int) -> None:
-        """Raises ValueError unless those of so many draws are held as `take` would hold them."""
-        few = self.every > 1 and self.count < 8  # half of the least room are there
+        """Raise ValueError unless the positions are those that `take` holds of so many draws."""
+        few = self.every > 1 and self.count < 8  # less than half of the smallest room
         wrong = self._values is not None and self.count != -(-draws // self.every)
         if wrong or few or self.every & (self.every - 1):
             raise ValueError(f"{self.count} positions of {draws} draws, every {self.every}-th")
 
     def drop_draws(self) -> None:
-        """Every second draw is gone, and those that are left are counted anew."""
+        """Adapt to the removal of every second draw: the remaining draws are numbered from 0."""
         if self.every > 1:
             self.every //= 2
         elif self._values is not None:
             self.count = halve(self._values, self.count)
 
     def between(self, first: int, end: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Numbers of the draws from `first` up to `end` whose positions are held, and those."""
+        """Return numbers and positions of the held draws from `first` up to `end`."""
         if self._values is None:
             return None
         begin, stop = (min(self.count, -(-draw // self.every)) for draw in (first, end))
@@ -142,9 +146,9 @@ class Positions:
 # -- phases --------------------------------------------------------------------------------
 
 
-MAX_PROBES = 16  # of a run of the planned length, at most; a longer one has some more
-PROBE_SHARE = 0.03  # of the run's own row gradients, that the probes of each chain may cost
-# row gradients x parameters that they may cost in any case: a fraction of a second
+MAX_PROBES = 16  # probes of a run of the planned length; a longer run has some more
+PROBE_SHARE = 0.03  # share of the run's own row gradients that the probes of each chain may cost
+# row gradients x parameters that probes may cost in any case: a fraction of a second
 FREE_PROBE_WORK = 2**26
 
 
@@ -153,7 +157,7 @@ class Phases:
 
     def __init__(self, kernel: Kernel, seed: int, num_steps: int) -> None:
         self.kernel, self.seed = kernel, seed
-        # of networks the probe knows more, and gradients of single rows are too dear
+        # for networks the probe measures more, and gradients of single rows cost too much
         exact = not kernel.problem.has_rows or isinstance(kernel.gradient, Full)
         self.silent = exact or kernel.probe is not None
         self.probes = 1 if self.silent else _affordable(kernel, num_steps)
@@ -162,7 +166,7 @@ class Phases:
         self.levels: list[np.ndarray] = []
 
     def next_after(self, step: int) -> int:
-        """The first step after `step` that is measured; rarer as a run outgrows its plan."""
+        """Return the first step after `step` to measure; rarer beyond the planned length."""
         if self.silent:
             return 2**62
         block, growth = self.kernel.block, 1 + step // (2 * self.probes * self.every)
@@ -170,13 +174,13 @@ class Phases:
         return max(step + block, (step // spacing + 1) * spacing)
 
     def visit(self, carry: Carry, step: int) -> None:
-        """Measure, where `step` is one of the steps to be measured."""
+        """Measure the gradient noise if it is due at `step`."""
         due = not self.steps or self.next_after(self.steps[-1]) <= step
         if due and not self.silent:
             self._measure(carry, step)
 
     def ended(self, carry: Carry, step: int) -> Phase | None:
-        """The whole record, the run's last step included."""
+        """Return the whole record, with the run's last step."""
         if self.silent:
             return None
         if self.steps[-1] != step:
@@ -201,20 +205,20 @@ class Phases:
         self.levels.append(np.asarray(level, np.float64))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a checkpoint keeps."""
+        """Return the arrays that a checkpoint keeps."""
         if self.silent:
             return {}
         return {"phase_step": np.asarray(self.steps), "phase_level": np.stack(self.levels)}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Go on from a checkpoint."""
+        """Restore the record of a checkpoint."""
         if not self.silent:
             self.steps = arrays["phase_step"].tolist()
             self.levels = list(arrays["phase_level"])
 
 
 def _affordable(kernel: Kernel, num_steps: int) -> int:
-    """Probes of a run of so many steps, the two at its ends not counted."""
+    """Return the number of probes of a run of `num_steps` steps, without the two at its ends."""
     d = kernel.problem.dimension
     own = num_steps * kernel.problem.source.batch_size
     return int(
@@ -227,14 +231,14 @@ def _affordable(kernel: Kernel, num_steps: int) -> int:
 # -- sink ----------------------------------------------------------------------------------
 
 
-CHUNK_NUMBERS = 2**16  # about, of a chunk on disk; of long draws more:
-MIN_CHUNK_DRAWS, MAX_CHUNK_NUMBERS = 256, 2**22  # so many draws, but of no more numbers than that
-VALUE_PREFIX = "value"  # what begins the names of the leaves of a kept function's result
-HELD_KEY = "held"  # numbers of the draws whose positions are
+CHUNK_NUMBERS = 2**16  # approximate numbers of a chunk on disk
+MIN_CHUNK_DRAWS, MAX_CHUNK_NUMBERS = 256, 2**22  # draws of a chunk of long draws, and its numbers
+VALUE_PREFIX = "value"  # prefix of the names of the leaves of a kept function's result
+HELD_KEY = "held"  # numbers of the draws whose positions are held
 
 
 def chunk_rows(shape: tuple[int, ...]) -> int:
-    """Draws per chunk on disk, of arrays whose draws have this shape."""
+    """Return the number of draws per chunk on disk, for arrays whose draws have this shape."""
     width = max(1, math.prod(shape))
     few = min(MIN_CHUNK_DRAWS, MAX_CHUNK_NUMBERS // width)
     return max(1, few, CHUNK_NUMBERS // width)
@@ -245,13 +249,14 @@ class Raw:
     """Kept draws: leading axis draw, then chain; None for what was not kept.
 
     Attributes:
-      z, gradient: in free coordinates; z of the draws with the numbers `held` alone, where it is not None.
+      z, gradient: in free coordinates; if `held` is not None, z covers only the draws it numbers.
       value: the leaves of what `keep` returned.
-      predicted, kinetic: of runs that are judged by predictions (diagnostics/function_space/temperature.py); kind: what those are.
-      last: [chain, d], where the chains are now.
-      moments: of the draws, where they alone were kept.
-      trajectories: what those of Hamiltonian Monte Carlo say of their energies.
-      every: times the planned thinning, which lie between draws.
+      predicted, kinetic: for runs judged by predictions
+        (diagnostics/function_space/temperature.py); kind: their kind.
+      last: [chain, d], the present positions of the chains.
+      moments: moments of the draws, if only moments were kept.
+      trajectories: energy statistics of the trajectories of Hamiltonian Monte Carlo.
+      every: multiple of the planned thinning that lies between draws.
     """
 
     z: np.ndarray | None
@@ -279,9 +284,9 @@ class Raw:
 
 
 class Sink:
-    """The draws so far, in arrays with room for those to come: a draw is copied once.
+    """Draws so far, in arrays with room for those to come, so that a draw is copied once.
 
-    Of their positions those of `most_positions` draws at most.
+    Positions are held for at most `most_positions` draws.
     """
 
     def __init__(
@@ -290,15 +295,15 @@ class Sink:
         self.directory = directory
         self.positions = Positions(most_positions)
         self.kind: Kind | None = kind
-        self.room = 0  # for so many draws
+        self.room = 0  # draws
         self.rows: dict[str, np.ndarray] = {}
         self.count = 0
-        self.every = 1  # draws that one of them stands for
+        self.every = 1  # original draws per kept draw
         self.flushed = 0
         self.chunks: list[list[int]] = []  # on disk: [first draw, end]
 
     def append(self, rows: dict[str, np.ndarray]) -> None:
-        """Take draws [draw, chain, ...]; whole chunks go to disk."""
+        """Append draws [draw, chain, ...]; whole chunks go to disk."""
         self._take(rows)
         if self.directory is None:
             return
@@ -326,7 +331,7 @@ class Sink:
         self.count = end
 
     def take_back(self, first: int, rows: dict[str, np.ndarray]) -> None:
-        """Draws from `first` on, as `_between` gave them."""
+        """Restore draws from `first` on, in the form that `_between` returns."""
         z, numbers = rows.pop("z", None), rows.pop(HELD_KEY, None)
         self._take(rows)
         if z is not None:
@@ -334,7 +339,7 @@ class Sink:
             self.positions.put_back(numbers, z, self.room)
 
     def halve(self) -> None:
-        """Keep every second draw, from the first on."""
+        """Keep every second draw, starting with the first."""
         for values in self.rows.values():
             halve(values, self.count)
         self.positions.drop_draws()
@@ -348,7 +353,7 @@ class Sink:
         return rows
 
     def _per_chunk(self) -> int:
-        """Draws of a chunk, each with its position, or those with so many of them without."""
+        """Return the draws of a chunk, limited by the positions that it holds."""
         few = [chunk_rows(values.shape[1:]) for values in self.rows.values()]
         width = self.positions.shape
         if width is not None:
@@ -356,7 +361,7 @@ class Sink:
         return min(few)
 
     def checkpoint(self, carry: Carry, phases: Phases, digest: str) -> None:
-        """Write the carry, and the draws that fill no chunk yet."""
+        """Write the carry, and the draws that do not fill a chunk yet."""
         assert self.directory is not None
         arrays = {f"carry{i}": on_host(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
         pending = self._between(self.flushed, self.count)
@@ -366,7 +371,7 @@ class Sink:
             self.directory.write_checkpoint(head, {**arrays, **phases.arrays()})
 
     def raw(self, num_draws: int, carry: Carry, num_steps: int) -> Raw:
-        """The first `num_draws` draws."""
+        """Return the first `num_draws` draws."""
         rows: dict[str, Any] = self._between(0, num_draws)
         leaves = sorted(
             (n for n in rows if n.startswith(VALUE_PREFIX)),
@@ -392,7 +397,7 @@ def _trajectories(state: Any) -> Trajectories | None:
 
 
 def rows_of(kept: Kept, count: int) -> dict[str, np.ndarray]:
-    """The first `count` draws of a chunk, as the compiled function's buffers hold them."""
+    """Return the first `count` draws of a chunk from the buffers of the compiled function."""
     rows = {
         name: on_host(values)[:count]
         for name, values in kept._asdict().items()
@@ -403,9 +408,10 @@ def rows_of(kept: Kept, count: int) -> dict[str, np.ndarray]:
 
 
 def restore(sink: Sink, carry: Carry, phases: Phases, digest: str) -> Carry:
-    """The carry and the draws of the last checkpoint, or the fresh carry where there is none.
+    """Return the carry of the last checkpoint and restore its draws; without one, return `carry`.
 
-    RunError unless all processes find the same: they would step on apart, or wait for ever.
+    Raises RunError unless all processes find the same state. Otherwise they would diverge or wait
+    forever.
     """
     directory = sink.directory
     if directory is None:
@@ -419,7 +425,7 @@ def restore(sink: Sink, carry: Carry, phases: Phases, digest: str) -> Carry:
     if other is not None:
         raise RunError(
             f"processes 0 and {other} found different states of {directory.path} (here attempt "
-            f"{directory.attempt + 1}, step {step:,}); give all the same directory, on a file system that all see."
+            f"{directory.attempt + 1}, step {step:,}); give all processes the same directory on a shared file system."
         )
     return carry
 
@@ -428,11 +434,11 @@ def _restored(
     sink: Sink, carry: Carry, phases: Phases, digest: str, directory: RunDirectory,
     head: dict[str, Any], arrays: dict[str, np.ndarray],
 ) -> Carry:  # fmt: skip
-    # other versions round otherwise: the same plan gives the same numbers up to that
+    # other versions round differently: the same plan gives the same numbers up to rounding
     if head.get("kernel") != digest and not directory.elsewhere:
         raise RunError(
             f"{directory.path} was begun with other numbers (step size, preconditioner or starts) than "
-            "this machine and these versions give, so it cannot go on to the same bits; run it again."
+            "this machine and these versions compute, so it cannot continue bit for bit; run it again."
         )
     try:
         restored = _carry(carry, arrays, directory)
@@ -460,7 +466,7 @@ def _carry(carry: Carry, arrays: dict[str, np.ndarray], directory: RunDirectory)
     for new, old in zip(found, leaves, strict=True):
         if new.shape != old.shape or new.dtype != old.dtype:
             raise RunError(
-                f"{directory.path} was begun with {new.shape} {new.dtype} where this run has "
-                f"{old.shape} {old.dtype}; resume with the model and chains it was begun with."
+                f"{directory.path} was begun with {new.shape} {new.dtype}, and this run has "
+                f"{old.shape} {old.dtype}; resume with the original model and chains."
             )
     return treedef.unflatten([like(new, old) for new, old in zip(found, leaves, strict=True)])

@@ -94,7 +94,7 @@ def test_what_is_refused(tmp_path):
     hot = sgld.sample(
         posterior, x, 0.0, step_size=0.01, num_draws=20, temperature=2.0, progress=False
     )
-    with pytest.raises(UsageError, match="not all of temperature 1"):
+    with pytest.raises(UsageError, match="not all draws have temperature 1"):
         sgld.sandwich(posterior, x, hot)
     pyarrow.csv.write_csv(pyarrow.table({"x": x, "y": x % 3}), tmp_path / "rows.csv")
     fit(tmp_path / "rows.csv", "y ~ x", out=tmp_path / "fit", num_draws=50, progress=False)

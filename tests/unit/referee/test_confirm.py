@@ -286,7 +286,9 @@ def test_draws_that_do_not_know_their_posterior_say_so():
     strangers = replace(draws, origin=None)
     for function in (sgld.reference, sgld.step_halving):
         name = function.__name__
-        with pytest.raises(UsageError, match=rf"do not know .* sgld\.{name}\(posterior, data"):
+        with pytest.raises(
+            UsageError, match=rf"hold no posterior .* sgld\.{name}\(posterior, data"
+        ):
             function(strangers, progress=False)
     with pytest.raises(UsageError, match="draws must be those of a run"):
         sgld.step_halving(sgld.Posterior(lambda t: -0.5 * t**2), None)

@@ -158,7 +158,7 @@ def test_laplace_says_where_it_stands_and_refuses_another_word():
     assert "Gaussian at the mean" in str(at_mean.verdict.reasons[0])
     flat = sgld.Posterior(lambda x: 0.1 * x - jnp.exp(x))
     stayed = sgld.laplace(flat, None, -2.0, centre="mean", num_draws=50)
-    assert "stayed at the mode" in " ".join(stayed.verdict.reasons)
+    assert "stays at the mode" in " ".join(stayed.verdict.reasons)
     with pytest.raises(UsageError, match=r"centre must be .* Got .median."):
         sgld.laplace(REGRESSION, (X, Y), INIT, centre="median")
 

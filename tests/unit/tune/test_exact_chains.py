@@ -329,7 +329,7 @@ def test_a_finer_run_takes_half_the_step_over_the_same_length(monkeypatch):
     again = sgld.sample(posterior, None, jnp.zeros(2), progress=False).plan
     assert again.setup.step_size(0) == pytest.approx(first.setup.step_size(0) / 4)
     assert again.setup.sampler.leapfrogs == pytest.approx(2 * first.setup.sampler.leapfrogs)
-    assert any("half as long" in note for note in again.notes)
+    assert any("trajectories were halved" in note for note in again.notes)
 
 
 def test_a_resumed_second_attempt_is_the_same_to_the_bit(tmp_path, monkeypatch):
@@ -337,7 +337,7 @@ def test_a_resumed_second_attempt_is_the_same_to_the_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(known_module, "look_beyond", lambda *_: Beyond())  # blind to its tails
     posterior = sgld.Posterior(lambda t: -1.5 * jnp.log1p(t**2 / 2))  # Student-t: r2 is low
     first = sgld.sample(posterior, None, 0.1, path=tmp_path / "whole", progress=False)
-    assert any("sampled exactly" in note for note in first.info["plan"]["notes"])
+    assert any("exactly" in note for note in first.info["plan"]["notes"])
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     for name in ("result.json", "summary.json"):
         (tmp_path / "killed" / name).unlink()

@@ -242,9 +242,9 @@ def test_a_killed_run_goes_on_with_the_same_rows_in_every_batch(tmp_path, monkey
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"always_in": [3]}, "must be 'auto' where step_size is"),
-        ({"always_in": [3, 3], "step_size": 0.1}, "no two the same"),
-        ({"always_in": [0.5], "step_size": 0.1}, "must be numbers of rows"),
+        ({"always_in": [3]}, "always_in must be 'auto'"),
+        ({"always_in": [3, 3], "step_size": 0.1}, "distinct row numbers"),
+        ({"always_in": [0.5], "step_size": 0.1}, "distinct row numbers"),
         ({"always_in": [3, 60], "step_size": 0.1}, "from 0 to 59. Got 60"),
     ],
 )
