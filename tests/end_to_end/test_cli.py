@@ -403,7 +403,7 @@ def test_half_the_step_at_the_command_line(unknown):
     assert found.exit_code == 0, found.output
     assert "sd(h)/sd(h/2)" in found.stdout and "half the step" in found.stdout
     told = sgld.load(out).verdict
-    assert told.confirmed_by == "half the step" or "held against half the step" in str(told)
+    assert told.confirmed_by == "half the step" or "compared with half the step" in str(told)
 
 
 def test_a_run_of_python_is_confirmed_in_python(tmp_path):

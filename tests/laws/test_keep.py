@@ -172,7 +172,7 @@ def test_an_interrupted_run_goes_on_with_keep(keep, tmp_path, monkeypatch):
         ):
             sgld.resume(tmp_path / "stopped", POSTERIOR, ROWS, START, keep=lambda t: t["a"])
         other = lambda t: {"first": 2 * t["a"][0], "turned": t["a"]}  # noqa: E731
-        with pytest.raises(RunError, match="another keep, of the same shapes"):
+        with pytest.raises(RunError, match="another keep of the same shapes"):
             sgld.resume(tmp_path / "stopped", POSTERIOR, ROWS, START, keep=other)
     again = None if keep == "moments" else keep
     resumed = sgld.resume(tmp_path / "stopped", POSTERIOR, ROWS, START, progress=False, keep=again)

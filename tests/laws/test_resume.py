@@ -212,9 +212,9 @@ def test_numbers_inside_compiled_functions_are_held_against_the_first(tmp_path, 
         sgld.resume(path, inside(np.ones(3, np.float32)), (X, Y), START, **again)
     with pytest.raises(RunError, match="other values of init"):
         sgld.resume(path, POSTERIOR, (X, Y), START + 1, **again)
-    with pytest.raises(RunError, match="begun with a function as keep, and this is keep='moments'"):
+    with pytest.raises(RunError, match="begun with a function as keep, and now got keep='moments'"):
         resume(path, keep="moments")
-    with pytest.raises(RunError, match="another keep, of the same shapes"):
+    with pytest.raises(RunError, match="another keep of the same shapes"):
         resume(path, keep=weigh(2 * np.ones(3, np.float32)))
     same = inside(np.zeros(3, np.float32))
     assert sgld.resume(path, same, (X, Y), START, **again).num_draws == HAND["num_draws"]
@@ -315,7 +315,7 @@ def test_a_run_of_another_jax_refuses_another_model(tmp_path, model):
 
 def test_a_run_of_another_jax_refuses_another_function_as_keep(tmp_path):
     begun_under(stopped(tmp_path / "run", keep=lambda b: {"twice": 2 * b}))
-    with pytest.raises(RunError, match="begun with another keep, of the same shapes"):
+    with pytest.raises(RunError, match="begun with another keep of the same shapes"):
         resume(tmp_path / "run", keep=lambda b: {"twice": 2.02 * b})
     draws = resume(tmp_path / "run", keep=lambda b: {"twice": b + b})
     assert draws.position["twice"].shape[-1] == 3

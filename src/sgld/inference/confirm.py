@@ -1,18 +1,19 @@
-"""A finished run held against an exact method, or against half its step: another word for the same draws.
+"""`sgld.confirm`: the verdict of a run compared with an exact method, or with step halving.
 
-With errors as sds of the run over those found, and means in units of the sds found, and standard errors
-of both sets of draws together, the first that applies:
+Errors are the sds of the run over those found, and differences of means in units of the sds found.
+Standard errors include both sets of draws. The first case that applies decides the verdict:
 
-    what the run is held against cannot be trusted, or the run's chains failed    the run's own word
-    an sd off by more than 10% or a mean by more than .25 sd, and 3 se            `biased`
-    a tail too heavy for an sd to be known                                        the run's own word
-    a standard error above 4% of an sd or .10 sd of a mean, or at the limit       the run's own word
-    a doubt about modes that is not answered                                      the run's own word
-    else                                                                          `trusted`
+    the reference cannot be trusted, or the run's chains failed                   the run's own
+    verdict an sd off by more than 10% or a mean by more than .25 sd, and 3 se            `biased`
+    a tail too heavy for an sd to be known                                        the run's own
+    verdict a standard error above 4% of an sd or .10 sd of a mean, or at the limit       the run's
+    own verdict a doubt about modes that is not resolved                                      the
+    run's own verdict else
+    `trusted`
 
-An exact method answers for modes where its chains began around several and still mixed. Half the step
-answers for none (`halving.Halving.verdict`), and nobody's draws know the sd of a tail without a fourth
-moment.
+An exact method resolves doubts about modes if its chains began around several and still mixed. Step
+halving resolves none (`step_halving.Halving.verdict`), and no draws determine the sd of a tail
+without a fourth moment.
 """
 
 from __future__ import annotations
@@ -46,23 +47,24 @@ def confirm(run: Fit, by: Draws | Halving) -> Fit: ...
 @overload
 def confirm(run: Draws | str | Path, by: Draws | Halving) -> Draws: ...
 def confirm(run: Any, by: Draws | Halving) -> Any:
-    """The run with the word that an exact method, or half its step, gives it.
+    """Return the run with the verdict of a comparison with an exact method, or with step halving.
 
-    `trusted` where every sd is within 10% and every mean within .25 sd of what was found, `biased`
-    where one certainly is not; where neither is certain the run keeps its word, and is told why.
-    `verdict.sd_ratio` is then the sd of the run over the one found, `mean_corrected` and
-    `sd_corrected` are what was found: the summary shows them beside the run's own.
+    The verdict is `trusted` if every sd is within 10% and every mean within .25 sd of what was
+    found, and `biased` if one certainly is not. If neither is certain, the run keeps its verdict,
+    and a reason says why. `verdict.sd_ratio` is then the sd of the run over the one found.
+    `mean_corrected` and `sd_corrected` are what was found, and the summary shows them next to the
+    run's own values.
 
     Args:
-      run: draws, what `sgld.fit` returned, or the directory of a finished run: the verdict is then
-        stored in it, and `sgld.load`, summary and report say so.
+      run: draws, a fit of `sgld.fit`, or the directory of a finished run. The verdict is stored in
+        the directory, and `sgld.load`, summary and report show it.
       by: `sgld.reference` of the same posterior and data, or `sgld.step_halving` of these draws.
 
     Returns: the run's draws, or the fit, with the verdict.
 
-    Raises: UsageError where `run` is none of these, or `by` is of other parameters, rows or draws, or the run's temperature is
-    not 1 (exact methods sample the posterior); RunError where the directory holds no finished run,
-    or is in use.
+    Raises: UsageError if `run` is none of these, or `by` has other parameters, rows or draws, or
+    the run's temperature is not 1 (exact methods sample the posterior); RunError if the directory
+    holds no finished run, or is in use.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -84,7 +86,7 @@ def confirm(run: Any, by: Draws | Halving) -> Any:
         return replace(run, draws=_held(own, by))
     directory = RunDirectory(run)
     if not (directory.path.is_dir() and directory.finished()):
-        load(directory.path)  # raises: it is unfinished, or no run
+        load(directory.path)  # raises, as the run is unfinished or not a run
     with directory:
         draws = _held(load(directory.path), by)
         write_confirmation(directory, draws)
@@ -103,7 +105,9 @@ def _held(draws: Draws, by: Draws | Halving) -> Draws:
 
 def _by_half_the_step(draws: Draws, by: Halving) -> Verdict:
     if by.first is None or not _same(draws, by.first):
-        raise UsageError("by is of other draws; call sgld.step_halving with the draws of this run.")
+        raise UsageError(
+            "by compares other draws; call sgld.step_halving with the draws of this run."
+        )
     found, own = by.verdict, draws.verdict
     if found.word == "trusted":
         return _another(
@@ -132,15 +136,17 @@ def _by_reference(draws: Draws, by: Draws) -> Verdict:
         raise UsageError("by must be draws of sgld.reference. These come from elsewhere.")
     if (draws.temperature != 1).any():
         raise UsageError(
-            f"the run has temperature {float(draws.temperature.flat[0]):g}: its law is not the "
-            "posterior, which is what a reference samples."
+            f"the run has temperature {float(draws.temperature.flat[0]):g}, so that it does not sample the posterior, "
+            "which a reference samples; run it again with temperature=1.0."
         )
     here, there = draws.info.get("num_data"), by.info.get("num_data")
     if here != there:
-        raise UsageError(f"the run is of {here} rows, and the reference of {there}.")
+        raise UsageError(
+            f"the run has {here} rows, and the reference {there}; compare runs of the same data."
+        )
     if _other_rows(draws, by):
         raise UsageError(
-            "the reference is of other rows than the run, as many; call sgld.reference with the run's draws."
+            "the reference uses as many rows as the run, but other values; call sgld.reference with the run's draws."
         )
     table, own = compare(draws, by), draws.verdict
     found = _decided(draws, by, table, method)
@@ -150,7 +156,7 @@ def _by_reference(draws: Draws, by: Draws) -> Verdict:
 
 
 def _other_rows(draws: Draws, by: Draws) -> bool:
-    """Whether both know their rows, which are as many and not the same numbers."""
+    """Return whether both sets of draws know their rows, and these have different values."""
     one, other = (
         None if d.origin is None else (d.origin.model or d.origin).data for d in (draws, by)
     )
@@ -163,45 +169,45 @@ def _other_rows(draws: Draws, by: Draws) -> bool:
 
 
 def _alike(a: Any, b: Any) -> bool:
-    """Whether two arrays hold the same numbers, as single precision knows them."""
+    """Return whether two arrays hold the same numbers in single precision."""
     one, other = np.asarray(a), np.asarray(b)
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True)
 
 
 def _decided(draws: Draws, by: Draws, table: Comparison, method: str) -> Verdict | str:
-    """A verdict, or in words why there is none."""
+    """Return a verdict, or a sentence that says why there is none."""
     if by.verdict.word != "trusted":
         return f"itself {by.verdict.word}: {by.verdict.reasons[0]}"
     if draws.failures:
-        return "it cannot make up for chains that failed."
+        return "it cannot replace chains that failed."
     off, mean_off = np.abs(table.sd_ratio - 1), np.abs(table.mean_error)
     sd_se, mean_se = table.sd_ratio_se, table.mean_error_se
     if not all(np.isfinite(a).all() for a in (off, mean_off, sd_se, mean_se)):
         return "not every parameter moves."
-    said = f"an sd is {100 * off.max():.0f}% and a mean {mean_off.max():.2f} sd off at most"
+    errors = f"an sd is {100 * off.max():.0f}% and a mean {mean_off.max():.2f} sd off at most"
     decided = standing(off, mean_off, sd_se, mean_se)
     if decided == "off":
         worst = beyond_limits(draws.names, table.sd_ratio, mean_off)
-        reasons = tuple(f"held against {method}: {what}." for what in worst if what is not None)
+        reasons = tuple(f"compared with {method}: {what}." for what in worst if what is not None)
         return Verdict("biased", reasons, table.sd_ratio, sd_se)
     heavy = heavy_tail(by)
-    if heavy is not None:  # no number of draws would tell
-        return f"{said}, but {heavy}."
+    if heavy is not None:  # more draws would not resolve it
+        return f"{errors}, but {heavy}."
     if decided != "right":
-        return f"{said}, {decided}; use more draws."
+        return f"{errors}, {decided}; use more draws."
     if MODES in draws.verdict.doubts and by.info.get("num_modes", 1) < 2:
-        return f"{said}, but its chains began in one of the modes alone."
-    return Verdict("trusted", _confirmed(method, f"{said}."), table.sd_ratio, sd_se)
+        return f"{errors}, but its chains all started from one mode."
+    return Verdict("trusted", _confirmed(method, f"{errors}."), table.sd_ratio, sd_se)
 
 
 def _moments(names: tuple[str, ...], by: Draws) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and sd found, in the run's order."""
+    """Return mean and sd of the reference, in the run's order of parameters."""
     values = by.flat()[0][..., [by.names.index(name) for name in names]]
     return statistics.mean(values, by.weights), np.sqrt(statistics.var(values, by.weights))
 
 
 def _another(own: Verdict, by: str, found: Verdict, mean: np.ndarray, sd: np.ndarray) -> Verdict:
-    """What was found, in place of the run's own verdict, which is remembered."""
+    """Return the verdict found in place of the run's own, which is stored in its `extra`."""
     before = own.extra.get("by_itself", {"word": own.word, "reasons": list(own.reasons)})
     doubts = [] if found.word == "trusted" else list(own.doubts)
     extra = {**own.extra, "confirmed_by": by, "by_itself": before, "doubts": doubts}
@@ -212,5 +218,5 @@ def _another(own: Verdict, by: str, found: Verdict, mean: np.ndarray, sd: np.nda
 
 
 def _told(own: Verdict, by: str, why: str) -> Verdict:
-    """The run's own verdict, with what was found out in vain."""
-    return own.told(by, f"held against {by}: {why}")
+    """Return the run's own verdict, with a note on the inconclusive comparison."""
+    return own.told(by, f"compared with {by}: {why}")

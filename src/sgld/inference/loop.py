@@ -1,6 +1,6 @@
-"""The loop around the compiled chunk: the order of the data, storage, stopping.
+"""The loop around the compiled chunk: data order, storage and stopping.
 
-Everything here happens between chunks. Chunks are sized by time, and no bit of the draws
+Everything here happens between chunks. Time decides the size of chunks, but no bit of the draws
 depends on their size, on how often a checkpoint is written, or on where a run was killed.
 """
 
@@ -28,11 +28,11 @@ from .chunk import Carry, Kernel, room, run_chunk, start
 from .sink import Phases, Raw, Sink, restore, rows_of
 
 MAX_ENTRY_NUMBERS = 2**19  # numbers of the data order sent at once
-MAX_SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once, and more where draws are long:
-MAX_LONG_SLOTS, MAX_LONG_NUMBERS = 64, 2**22  # so many draws, of so many numbers together
-MIN_DRAWS_IN_TIME = 4  # of a run that is out of time
-ADVISED_DRAWS = 20  # draws that the seconds are for which it asks for
-# of the seconds of a first chunk, what its steps may have taken, where nothing else says
+MAX_SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once
+MAX_LONG_SLOTS, MAX_LONG_NUMBERS = 64, 2**22  # long draws returned at once, and their numbers
+MIN_DRAWS_IN_TIME = 4  # draws per chain of a run that is out of time
+ADVISED_DRAWS = 20  # draws per chain for which the error of such a run suggests max_seconds
+# share of the seconds of a first chunk that its steps may have taken; the rest is compilation
 STEPPING_SHARE = 0.1
 
 
@@ -50,15 +50,16 @@ def run(
     until: float = math.inf,
     max_seconds: float = math.inf,
 ) -> Raw:
-    """Run every chain until `num_draws` draws are kept, or as many as `more(raw)` asks for then.
+    """Run every chain until `num_draws` draws are kept, then as many as `more(raw)` asks for.
 
-    Where more than `most` are asked for, which memory has room for, every second one is dropped and the thinning
-    doubled, as often as need be; of a run with a directory, which says where its draws are, none is dropped. Where
-    there is room for the positions of `most_positions` draws only, every second one of those is, wherever it is.
+    If more than `most` draws are requested, which is the limit of memory, every second draw is
+    dropped and the thinning doubles, repeatedly if necessary. A run with a directory drops none,
+    because its draws are already on disk. If there is room for the positions of only
+    `most_positions` draws, every second position is dropped in either case.
 
-    Past the time `until` (of time.monotonic), which is that of `max_seconds`, the run ends with the draws it
-    has; RunError where those are fewer than MIN_DRAWS_IN_TIME. With a directory the run goes on from its checkpoint, if it
-    holds one.
+    Past the time `until` (of time.monotonic), which `max_seconds` determines, the run ends with the
+    draws it has; RunError if those are fewer than MIN_DRAWS_IN_TIME. With a directory the run
+    continues from its checkpoint, if there is one.
     """
     with Work("sampling", steps=kernel.block, until=until) as work:
         probe = kernel.probe
@@ -82,7 +83,7 @@ def run(
 
 
 class _Chains:
-    """All chains of a run, their draws so far, and what is measured on the way."""
+    """All chains of a run, their draws so far, and the measurements along the run."""
 
     def __init__(
         self, kernel: Kernel, starts: Any, seed: int, num_draws: int, sink: Sink,
@@ -99,27 +100,27 @@ class _Chains:
         self.step, self.saved_at = int(self.carry.step), time.monotonic()
         self.began = self.step, time.monotonic()
         self.warm: tuple[int, float] | None = (
-            None  # the step, and when, from which on all is compiled
+            None  # step and time from which on everything is compiled
         )
         self.order = _Order(kernel, seed, len(starts))
-        beside: AbstractContextManager[None] = nullcontext()
+        compiles: AbstractContextManager[None] = nullcontext()
         if self.step < _steps_for(kernel, num_draws):
             self.order.ready(self.step, _steps_for(kernel, num_draws))
-            beside = compiling(run_chunk, *self._arguments(1), slots=self.slots)
-        with beside:  # a probe of the phase compiles, too
+            compiles = compiling(run_chunk, *self._arguments(1), slots=self.slots)
+        with compiles:  # a probe of the phase compiles, too
             self.phases.visit(self.carry, self.step)
 
     def expect(self, num_draws: int) -> None:
-        """Make room: chunks end with a block, so that draws may come after the last asked for."""
+        """Reserve room: chunks end with a block, so draws may follow the last requested one."""
         self.sink.room = num_draws + -(-self.kernel.block // int(self.kernel.thin))
 
     def thin_out(self) -> None:
-        """Drop every second draw, and go on with half as many."""
+        """Drop every second draw, and continue with half as many."""
         self.sink.halve()
         self.kernel = replace(self.kernel, thin=2 * self.kernel.thin)
 
     def advance(self, work: Work, total: int, num_draws: int) -> bool:
-        """Go on to step `total`; False where all chains failed or the time is up before."""
+        """Continue to step `total`; return False if all chains fail or time runs out first."""
         kernel, B = self.kernel, self.kernel.block
         most = max(1, self.slots * int(kernel.thin) // B)
         while self.step < total:
@@ -151,9 +152,9 @@ class _Chains:
             self.saved_at = time.monotonic()
 
     def _arguments(self, blocks: int) -> tuple[Any, ...]:
-        """Those of `run_chunk` for so many blocks from the present step on."""
+        """Return the arguments of `run_chunk` for `blocks` blocks from the present step on."""
         entries = self.order.entries
-        if entries is not None:  # those of the window, from this step on
+        if entries is not None:  # entries of the window, from this step on
             entries = (entries, np.int32(self.step - self.order.first))
         first = _draws_before(self.kernel, self.step)
         return self.kernel, self.carry, entries, np.int32(blocks), np.int32(first)
@@ -164,21 +165,21 @@ class _Chains:
         return bool(np.all(on_host(self.carry.failed_at) >= 0))
 
     def stopped(self, num_draws: int, max_seconds: float) -> Raw:
-        """What there is of a run that ended before its time."""
+        """Return the draws so far of a run that ended early."""
         if self.failed and not self.sink.count:
             raise RunError(
                 f"every chain became non-finite, the first at step {on_host(self.carry.failed_at).min()}, "
-                "before the burn-in was over; use a smaller step_size, where you gave one, or another start."
+                "before the end of burn-in; use a smaller step_size, if you gave one, or another start."
             )
         count = min(num_draws, self.sink.count)
         if count < MIN_DRAWS_IN_TIME and not self.failed:
             more = ""
             if self.sink.directory is not None:
                 self.sink.checkpoint(self.carry, self.phases, self.digest)
-                more = f" What was sampled is kept; {self.sink.directory.remedy()}"
+                more = f" The draws so far are stored; {self.sink.directory.remedy()}"
             raise RunError(
-                f"the time of max_seconds = {max_seconds:g} was up at step {self.step:,}, with {count} draws of a chain "
-                f"kept of {MIN_DRAWS_IN_TIME} at least; {enough(max_seconds + self._more_seconds())}, or give a shorter "
+                f"the time of max_seconds = {max_seconds:g} was up at step {self.step:,}, when each chain had {count} draws "
+                f"of at least {MIN_DRAWS_IN_TIME}; {enough(max_seconds + self._more_seconds())}, or give a shorter "
                 f"burn_in, or less thinning.{more}"
             )
         phase = self.phases.ended(self.carry, self.step)
@@ -186,10 +187,10 @@ class _Chains:
         return replace(raw, phase=phase, out_of_time=not self.failed)
 
     def _more_seconds(self) -> float:
-        """Of max_seconds, until there are draws enough, at the pace so far."""
+        """Return the further seconds of max_seconds until draws suffice, at the pace so far."""
         step, time_then = self.began if self.warm is None else self.warm
         share = 1.0
-        if step == self.step:  # one chunk alone, and what it took was compiling for the most part
+        if step == self.step:  # only one chunk ran, and most of its time was compilation
             (step, time_then), share = self.began, STEPPING_SHARE
         each = share * (time.monotonic() - time_then) / max(1, self.step - step)
         missing = max(0, _steps_for(self.kernel, ADVISED_DRAWS) - self.step)
@@ -197,7 +198,7 @@ class _Chains:
 
 
 def _slots(kernel: Kernel, carry: Carry) -> int:
-    """Draws that one chunk may return: at least a block's, of bounded numbers together."""
+    """Return the draws that one chunk may return: at least a block's, of bounded size in total."""
     one = jax.eval_shape(lambda kernel, carry: room(kernel, carry, 1), kernel, carry)
     width = sum(leaf.size for leaf in jax.tree.leaves(one))
     long = min(MAX_LONG_SLOTS, MAX_LONG_NUMBERS // width)
@@ -205,19 +206,19 @@ def _slots(kernel: Kernel, carry: Carry) -> int:
 
 
 def _steps_for(kernel: Kernel, num_draws: int) -> int:
-    """Steps until `num_draws` draws are kept: a draw is the position before its step."""
+    """Return the steps until `num_draws` draws are kept; a draw is the position before a step."""
     return int(kernel.burn_in) + int(kernel.thin) * (num_draws - 1) + 1
 
 
 def _draws_before(kernel: Kernel, step: int) -> int:
-    """Draws kept at steps before `step`."""
+    """Return the number of draws kept at steps before `step`."""
     return max(0, -(-(step - int(kernel.burn_in)) // int(kernel.thin)))
 
 
 class _Order:
-    """The data order of all chains on the device, a window of steps at a time.
+    """Data order of all chains on the device, a window of steps at a time.
 
-    The next window is drawn while the last chunk of one computes.
+    The next window is drawn while the last chunk of the present one computes.
     """
 
     def __init__(self, kernel: Kernel, seed: int, chains: int) -> None:
@@ -232,7 +233,7 @@ class _Order:
             self.steps = max(1, MAX_ENTRY_NUMBERS // (self.block * width)) * self.block
 
     def ready(self, step: int, total: int) -> int:
-        """See to it that the window of `step` is there; where it ends."""
+        """Ensure that the window of `step` is on the device, and return where it ends."""
         if self.source is None:
             return total
         first = step // self.steps * self.steps
@@ -244,7 +245,7 @@ class _Order:
         return self.first + self.steps
 
     def prepare(self, step: int, total: int) -> None:
-        """Draw the window that begins with `step`, where one does and it is needed."""
+        """Draw the window that begins with `step`, if a window begins there and is needed."""
         if self.source is None or step >= total or step % self.steps:
             return
         end = min(step + self.steps, -(-total // self.block) * self.block)
@@ -256,14 +257,14 @@ class _Order:
         self._next = step, end, drawn
 
     def ahead(self, step: int, steps: int) -> None:
-        """Have the batches of the next `steps` steps read, as far as they are drawn."""
+        """Request the drawn batches of the next `steps` steps from the source."""
         if self.source is not None and self._drawn is not None:
             begin = step - self.first
             self.source.ahead(self._drawn[begin : begin + steps])
 
 
 def kernel_digest(kernel: Kernel, starts: Any) -> str:
-    """SHA-256 of every number a run depends on, the data left out (they have their own)."""
+    """Return the SHA-256 of every number a run depends on, except the data, which has its own."""
     digest = hashlib.sha256()
     numbers = (
         kernel.gradient, kernel.preconditioner, kernel.sampler, kernel.step_size,

@@ -1,4 +1,4 @@
-"""What a run directory remembers of a run: what was asked, in JSON, and what must not change."""
+"""Record of a run in run.json: what was asked, and hashes of what must not change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from .kept import MOMENTS, Keep
 def record(
     problem: Problem, ask: Request, ess: int | None, keep: Keep | None = None
 ) -> dict[str, Any]:
-    """What was asked, in JSON, with versions and the hashes of data and model."""
+    """Return what was asked, in JSON, with versions and the hashes of data and model."""
     import jaxlib.version
 
     from .. import __version__
@@ -85,7 +85,10 @@ def record(
 
 
 def asked_again(directory: RunDirectory, asked: Mapping[str, Any], given: Given) -> Request:
-    """The Request of a run.json, with what was given again. Raises RunError where it is damaged."""
+    """Return the Request of a run.json, with the parts given again.
+
+    Raises RunError if run.json is damaged.
+    """
     try:
         stored, arrays = asked["request"], from_text(asked["arrays"])
         return Request(**{
@@ -97,7 +100,7 @@ def asked_again(directory: RunDirectory, asked: Mapping[str, Any], given: Given)
 
 @dataclass(frozen=True)
 class Given:
-    """What a user gives again, by the name of `sgld.sample`'s argument.
+    """Parts that a user gives again, by the name of `sgld.sample`'s argument.
 
     `comparable`: whether digests of functions can be compared, which needs one version of JAX.
     """
@@ -107,14 +110,17 @@ class Given:
     comparable: bool = True
 
     def raw(self, name: str, digest: str) -> Any:
-        """As it was given."""
+        """Return the part as it was given."""
         value = self.values.get(name)
         if value is None:
             raise must_be_given(name)
         return value
 
     def checked(self, name: str, digest: str) -> Any:
-        """As a setup holds it. Raises RunError unless it is the one that the run was begun with."""
+        """Return the part as a setup holds it.
+
+        Raises RunError unless it is the part with which the run was begun.
+        """
         value = self.raw(name, digest)
         assert self.problem is not None
         if self.comparable and not has_digest(self.problem, name, value, digest):
@@ -128,7 +134,7 @@ class Given:
 def check_given(
     problem: Problem, asked: Mapping[str, Any], ask: Request, given: Mapping[str, Any]
 ) -> None:
-    """Raise RunError where a part of run.json, this package's or the user's own, is given again and is another."""
+    """Raise RunError if a part in run.json is given again and differs."""
     for name, value in given.items():
         stored, written = getattr(ask, name), asked["request"][name]
         if value is None:
@@ -145,7 +151,10 @@ def check_given(
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two parts have one type and the same words and numbers, in single precision; lists are as tuples."""
+    """Return whether two parts have the same type, strings and numbers.
+
+    Numbers are compared in single precision, and a list equals a tuple of the same elements.
+    """
     if dataclasses.is_dataclass(one):
         names = [field.name for field in dataclasses.fields(one)]
         return type(one) is type(other) and all(
@@ -157,24 +166,24 @@ def _same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_same, one, other))
     try:
         return np.array_equal(np.asarray(one, np.float32), np.asarray(other, np.float32))
-    except (TypeError, ValueError):  # of another kind
+    except (TypeError, ValueError):  # not numbers
         return False
 
 
 COMPARED_ROWS = 256
-MAX_COMPARED_DIM = 1000  # up to which all of these rows are compared
+MAX_COMPARED_DIM = 1000  # parameters up to which all of these rows are compared
 COMPARISON_RADIUS = 0.5  # how far from the start the values of a model are compared
-# relative difference of values that versions of JAX leave in single precision
+# relative difference of values in single precision between versions of JAX
 MAX_ROUNDING_ERROR = 1e-4
 PACKAGE = __name__.partition(".")[0]
 OUR_CLASS = re.compile(rf"<class '({PACKAGE}\.[\w.]+)\.(\w+)'>")
-# whose code is not the user's either
+# packages whose classes are not user-supplied either
 FOREIGN_PACKAGES = ("builtins", "typing", "abc", "jax", "functools")
 SETTING_ARGUMENTS = ("sampler", "step_size", "temperature", "gradient", "preconditioner")
 
 
 def own_digests(problem: Problem, ask: Request) -> dict[str, str]:
-    """Of every part that may be of the user's own."""
+    """Return the digest of every part that may be user-supplied."""
     values = {name: getattr(ask, name) for name in SETTING_ARGUMENTS}
     return {
         name: own_digest(problem, name, value)
@@ -184,12 +193,12 @@ def own_digests(problem: Problem, ask: Request) -> dict[str, str]:
 
 
 def own_digest(problem: Problem, name: str, value: Any) -> str:
-    """Return the SHA-256 of a part's code, of its numbers, and of what it does where JAX can trace it."""
+    """Return the SHA-256 of a part's code, of its numbers, and of its trace if JAX traces it."""
     return _digest_named(problem, name, value, stable_name)
 
 
 def has_digest(problem: Problem, name: str, value: Any, digest: str) -> bool:
-    """Return whether a part has the digest that a run stores, in the form of this version or of an older one."""
+    """Return whether a part has a stored digest, in the form of this version or an older one."""
     forms = (stable_name, former_name)
     return any(_digest_named(problem, name, value, form) == digest for form in forms)
 
@@ -217,7 +226,7 @@ def _without_modules(text: str, name_of: Callable[[type], str]) -> str:
 
 
 def _numbers(value: Any, depth: int = 0) -> Iterator[np.ndarray]:
-    """Numbers and words of a tree's leaves; of one that is another object, of what it holds."""
+    """Yield the numbers and strings of a tree's leaves, and of the attributes of other objects."""
     for leaf in jax.tree.leaves(value):
         if callable(leaf) or depth > MAX_OBJECT_DEPTH:
             continue
@@ -230,7 +239,7 @@ def _numbers(value: Any, depth: int = 0) -> Iterator[np.ndarray]:
 
 
 def _code(kind: type, name_of: Callable[[type], str]) -> str:
-    """Return the name of a class, and the text of a class of the user's without comments, where it has one."""
+    """Return the name of a class, and for a user's class its source without comments."""
     library = kind.__module__.partition(".")[0]
     if library == PACKAGE:
         return name_of(kind)
@@ -243,7 +252,7 @@ def _code(kind: type, name_of: Callable[[type], str]) -> str:
 
 
 def _traced(problem: Problem, name: str, value: Any) -> Any:
-    """A schedule's value at a step; a sampler's step on a Gaussian."""
+    """Trace a schedule's value at a step, or a sampler's step on a Gaussian."""
     if name in ("step_size", "temperature"):
         return trace(value, jnp.int32(0))
     if name != "sampler":
@@ -260,19 +269,19 @@ def _traced(problem: Problem, name: str, value: Any) -> Any:
 
 
 def elsewhere(asked: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """A sentence where a run goes on under other versions or on another kind of machine."""
+    """Return a sentence if a run continues under other versions or on another kind of machine."""
     before, here = ({"machine": r.get("machine"), **r.get("versions", {})} for r in (asked, now))
     changed = [f"{name} {before.get(name)} before, {here[name]} now" for name in here if before.get(name) != here[name]]  # fmt: skip
     if not changed:
         return None
     return (
-        f"the run went on elsewhere ({'; '.join(changed)}): its draws are as good, and not to the last bit those "
-        "of an uninterrupted run."
+        f"the run continued elsewhere ({'; '.join(changed)}): its draws are equally valid, but they differ from those "
+        "of an uninterrupted run by rounding."
     )
 
 
 def _model_hash(problem: Problem) -> str:
-    """SHA-256 of the traced log density and predictions, and of the numbers bound to them."""
+    """Return the SHA-256 of the traced log density and predictions, and of their bound numbers."""
     target, z0 = problem.target, problem.start
     row = problem.source.take(sent([0], np.int32)) if problem.has_rows else None
 
@@ -294,7 +303,7 @@ def _model_values(problem: Problem) -> list[float] | None:
     None for a formula's model. What JAX prints of a model differs between its versions; its values
     differ by rounding alone. The rows are spread over the data.
     """
-    if problem.posterior.names is not None:  # made of what run.json holds
+    if problem.posterior.names is not None:  # run.json holds the whole model
         return None
     rows = None
     if problem.has_rows:
@@ -341,7 +350,7 @@ def _keep_values(keep: Keep, problem: Problem) -> list[float]:
 
 
 def _keep_hash(keep: Keep, problem: Problem) -> str:
-    """SHA-256 of the traced function and of the numbers bound to it."""
+    """Return the SHA-256 of the traced function and of its bound numbers."""
 
     def kept(function: Any, z: Any) -> Any:
         return function(problem.target.reported(z))
@@ -350,11 +359,14 @@ def _keep_hash(keep: Keep, problem: Problem) -> str:
 
 
 def keep_again(directory: RunDirectory, asked: Mapping[str, Any], keep: Any) -> Any:
-    """What a resumed run keeps. Raises RunError where it was a function, and is not given again."""
+    """Return what a resumed run keeps.
+
+    Raises RunError if the run kept a function and it is not given again.
+    """
     before = (asked.get("keep") or {}).get("kind")
     if before is None and keep is not None:
         raise RunError(
-            f"{directory.path} was begun without keep; resume it without, or begin another run."
+            f"{directory.path} was begun without keep; resume it without keep, or begin another run."
         )
     if before == "function" and keep is None:
         raise RunError(
@@ -365,7 +377,7 @@ def keep_again(directory: RunDirectory, asked: Mapping[str, Any], keep: Any) -> 
 
 
 def same_jax(asked: Mapping[str, Any]) -> bool:
-    """Return whether a run was begun under this version of JAX: others print functions differently."""
+    """Return whether a run was begun under this version of JAX, as others trace differently."""
     return asked.get("versions", {}).get("jax") == jax.__version__
 
 
@@ -383,7 +395,7 @@ def _without(kept: Any, *names: str) -> dict[str, Any]:
 
 
 def _same_keep(before: Any, now: Any, same: bool) -> bool:
-    """Return whether a run keeps what it kept: by hash, and under another JAX by values up to rounding."""
+    """Return whether `keep` is the same: by hash, or under another JAX by values up to rounding."""
     if _without(before, "values") == _without(now, "values"):
         return True
     return (
@@ -400,7 +412,7 @@ def _check_keep(directory: RunDirectory, before: Any, now: Any, same: bool) -> N
         kinds = {MOMENTS: f"keep={MOMENTS!r}", "function": "a function as keep"}
         one, other = kinds[before["kind"]], kinds[now["kind"]]
         raise RunError(
-            f"{directory.path} was begun with {one}, and this is {other}; resume it with the same."
+            f"{directory.path} was begun with {one}, and now got {other}; resume it with the original keep."
         )
     if before["leaves"] != now["leaves"]:
         one, other = (
@@ -408,16 +420,16 @@ def _check_keep(directory: RunDirectory, before: Any, now: Any, same: bool) -> N
             for kept in (before, now)
         )
         raise RunError(
-            f"{directory.path} was begun with a keep that returned {one}, and this one returns "
-            f"{other}; resume it with the same function."
+            f"{directory.path} was begun with a keep that returned {one}, and this keep returns "
+            f"{other}; resume it with the original function."
         )
     raise RunError(
-        f"{directory.path} was begun with another keep, of the same shapes; resume it with the same."
+        f"{directory.path} was begun with another keep of the same shapes; resume it with the original keep."
     )
 
 
 def check_unchanged(directory: RunDirectory, asked: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise RunError naming what changed since the run was begun."""
+    """Raise RunError that names what changed since the run was begun."""
     words = {
         "x64": "jax_enable_x64",
         "data_hash": "the data",
@@ -440,5 +452,5 @@ def check_unchanged(directory: RunDirectory, asked: dict[str, Any], now: dict[st
         if before.split(".")[0] != version.split(".")[0]:
             raise RunError(
                 f"{directory.path} was begun with {package} {before}, and this is {version}; "
-                "a run goes on only under the same major version."
+                "resume the run under the same major version."
             )

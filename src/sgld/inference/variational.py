@@ -8,7 +8,7 @@ step s, with block b of the pass and S draws z of q(.; params) through reparamet
 
 K times Blundell's eq. 8, so that a learning rate means the same for every batch size.
 
-What Bayes by Backprop found: q, its ELBO, its moments, and draws of it on demand.
+The result, `Variational`, holds q, its ELBO and its moments, and makes draws of q on demand.
 """
 
 from __future__ import annotations
@@ -56,23 +56,23 @@ from .variational_family import (
 # -- result --------------------------------------------------------------------------------
 
 
-MOMENT_DRAWS = 20_000  # for moments that have no closed form: 1% of an sd, .5% of the sd
+MOMENT_DRAWS = 20_000  # for moments without a closed form: 1% of an sd, .5% of the sd
 METER_CHAINS, METER_DRAWS = 4, 64  # draws at which full gradients are taken
-DRAWS_STREAM = 8  # of the seed: draws of q
+DRAWS_STREAM = 8  # random stream of the seed for draws of q
 MAX_CALL_DRAWS, MAX_DRAW_NUMBERS = (
     1024,
     1 << 22,
-)  # draws, and numbers, that one call of the compiled function gives
+)  # draws, and numbers, that one call of the compiled function returns
 
 PyTree = Any
 
 
 @dataclass(frozen=True, repr=False)
 class Variational:
-    """An approximation q of the posterior: `.draws(n)`, `.mean`, `.sd`, `.elbo`.
+    """Approximation q of the posterior: `.draws(n)`, `.mean`, `.sd`, `.elbo`.
 
     Attributes:
-      family, params: q: the family and its parameters.
+      family, params: the family of q and its parameters.
       elbo, elbo_se: the ELBO in nats on all rows at the end, and its Monte Carlo standard error.
       elbo_trace: [step], the noisy estimate of the ELBO at each step, for plots.
       verdict: `biased` or `unknown`, never `trusted`; its draws carry it too.
@@ -99,10 +99,11 @@ class Variational:
     problem: Problem = field(repr=False)
 
     def draws(self, num_draws: int = 1000, *, num_chains: int = 4, seed: int = 0) -> Draws:
-        """Independent draws of q as Draws [num_chains, num_draws]; chains are only a shape here.
+        """Draw independently from q, [num_chains, num_draws]; chains only set the shape here.
 
         Args:
-          num_draws, num_chains: how many.
+          num_draws: draws per chain.
+          num_chains: first axis of the draws.
           seed: another seed gives other draws.
 
         Raises: UsageError for numbers that are not whole and positive.
@@ -117,22 +118,22 @@ class Variational:
     def mean(self) -> PyTree:
         """Mean of q, a pytree like the position: exact for Gaussians on unconstrained positions.
 
-        Elsewhere the mean of 20,000 draws.
+        Otherwise it is the mean of 20,000 draws.
         """
         return self._moments[0]
 
     @property
     def sd(self) -> PyTree:
-        """Standard deviation of q, as `mean`."""
+        """Standard deviation of q, computed like `mean`."""
         return self._moments[1]
 
     def summary(self) -> Summary:
-        """The table of 4000 draws of q, ending with the verdict."""
+        """Return the table of 4000 draws of q, ending with the verdict."""
         return self.draws().summary()
 
     @property
     def z(self) -> Float[np.ndarray, " d"]:
-        """The centre of q in free coordinates: its mean, or for other families that of draws."""
+        """Centre of q in free coordinates: its mean, or the mean of draws for other families."""
         if isinstance(self.family, MeanField | FullRank):
             return self.family.moments(self.params)[0]
         z = draw_many(self.problem, self.family, self.params, (1, 1000), 1)
@@ -159,7 +160,7 @@ class Variational:
 def draw_many(
     problem: Problem, family: Family, params: PyTree, shape: tuple[int, int], seed: int
 ) -> Float[Array, "chain draw d"]:
-    """Draws of q in free coordinates."""
+    """Draw from q in free coordinates."""
     check_seed(seed)
     d, total = problem.dimension, shape[0] * shape[1]
     key = jax.random.fold_in(jax.random.key(seed), DRAWS_STREAM)
@@ -173,7 +174,7 @@ def draw_many(
 
 @partial(jax.jit, static_argnames=("block",))
 def _draw(problem, family, params, key, first, *, block):
-    """Draws number `first` ... `first + block - 1`; any number of draws is one compilation."""
+    """Make draws number `first` ... `first + block - 1`; any number of draws compiles once."""
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(block, dtype=jnp.int32))
     return jax.vmap(lambda key: family.draw(problem, params, key)[0])(keys)
 
@@ -182,9 +183,9 @@ def judge(
     problem: Problem, family: Any, params: PyTree, laplace: Laplace | None,
     elbo: Elbo, seed: int,
 ) -> Verdict:  # fmt: skip
-    """What is known of q: how much narrower than the posterior it is, where that can be measured.
+    """Return the verdict of q: how much narrower than the posterior it is, if that is measurable.
 
-    By the bias meter of every run, Stein-corrected moments, at draws of q.
+    It applies the bias meter of every run, Stein-corrected moments, at draws of q.
     """
     reasons = [
         f"these are draws of a {family.title} fitted by minimising KL(q || posterior), which "
@@ -192,7 +193,9 @@ def judge(
     ]
     extra = {"elbo": elbo.value, "elbo_se": elbo.se}
     if laplace is None or not laplace.positive_definite:
-        reasons.append("there is no curvature at a mode to measure by how much.")
+        reasons.append(
+            "the size of the error is not measured, because there is no Gaussian at a mode."
+        )
         return Verdict("unknown", tuple(reasons), extra=extra)
     assert laplace.factor is not None
     gaussian = isinstance(family, MeanField | FullRank)
@@ -220,18 +223,18 @@ def judge(
         word = _measured(names, found, reasons)
     else:
         reasons.append(
-            "the bias meter cannot tell by how much: the posterior is far from Gaussian."
+            "the bias meter cannot measure the size of the error: the posterior is far from Gaussian."
         )
     return Verdict(word, tuple(reasons), found.ratio, found.ratio_se, r2, extra=extra)
 
 
 def _measured(names: tuple[str, ...], found: stein.Corrected, reasons: list[str]) -> Word:
-    """Append what the meter says; the word."""
+    """Append the reasons that the meter gives, and return the verdict."""
     worst = int(np.argmax(np.abs(np.log(found.ratio))))
     ratio, away = found.ratio[worst], np.abs(found.mean_shift) / found.sd
     reasons.append(
         f"by Stein-corrected moments its sd is {ratio:.2f} of the posterior's for {names[worst]!r}, "
-        "the parameter furthest off."
+        "the parameter with the largest error."
     )
     wrong = np.abs(found.ratio - 1).max() > MAX_EXCESS
     if away.max() > MAX_MEAN_ERROR:
@@ -249,11 +252,11 @@ def _measured(names: tuple[str, ...], found: stein.Corrected, reasons: list[str]
 
 VARIATIONAL_FAMILIES: tuple[VariationalFamily, ...] = get_args(VariationalFamily)
 MAX_CALL_STEPS = 1024  # steps that one call of the compiled function may make
-DEFAULT_STEP_ROWS = 1000  # rows per step where none are asked for
+DEFAULT_STEP_ROWS = 1000  # rows per step without batch_size
 LEARNING_RATE = 1e-2
-DEFAULT_START_SD = 0.05  # at the start, where no curvature gives one
+DEFAULT_START_SD = 0.05  # sd of q at the start if there is no curvature
 ELBO_DRAWS = 256
-OPTIMISATION_STREAM = 7  # of the seed: draws along the optimisation
+OPTIMISATION_STREAM = 7  # random stream of the seed for draws along the optimisation
 
 
 def bayes_by_backprop(
@@ -271,33 +274,35 @@ def bayes_by_backprop(
     seed: int = 0,
     progress: bool = True,
 ) -> Variational:
-    """Variational inference by gradients through the draws: fast, and too narrow.
+    """Fit an approximation by gradients through its draws: fast, but too narrow.
 
-    q is a law of the free coordinates; draws are mapped back, so that a positive parameter stays
-    positive. A mean-field q has the sds 1/sqrt(J_ii) on a Gaussian posterior of precision J, never
-    more than the posterior's: IT UNDERESTIMATES VARIANCE, the more the stronger the correlations.
+    q is a distribution over the free coordinates; draws are mapped back, so that a positive
+    parameter stays positive. A mean-field q has the sds 1/sqrt(J_ii) on a Gaussian posterior of
+    precision J, never more than the posterior's: IT UNDERESTIMATES VARIANCE, the more the stronger
+    the correlations.
 
     Args:
-      posterior, data, init: as for `sgld.sample`.
+      posterior: as for `sgld.sample`.
+      data: as for `sgld.sample`.
+      init: as for `sgld.sample`.
       family: "gaussian" (mean-field, sd = softplus(rho)), "full-rank", or
         `sgld.variational.Reparameterised(make, params)` around any NumPyro distribution.
-      optimizer: an optax transformation; it sees the gradient of -ELBO of ALL the data. None:
+      optimizer: an optax transformation; it gets the gradient of -ELBO of ALL the data. None:
         Adam at .01 (b2 = .99), and q's parameters are their average over the last half of the
-        steps (Polyak & Juditsky 1992). Another's last parameters are taken as they are.
+        steps (Polyak & Juditsky 1992). With another optimizer the last parameters are used.
       num_steps: steps (None: 20 passes, at least 10,000).
-      batch_size: rows per step (None: 1000, or all where there are fewer).
-      num_samples: draws of q per step; of Gaussians in antithetic pairs.
-      kl_weights: of the blocks of a pass: "uniform" 1/K, or "geometric" 2^{K-b}/(2^K - 1).
+      batch_size: rows per step (None: 1000, or all if there are fewer).
+      num_samples: draws of q per step; antithetic pairs for Gaussians.
+      kl_weights: weights of the blocks of a pass: "uniform" 1/K, or "geometric" 2^{K-b}/(2^K - 1).
       init_sd: sd of q at the start, in free coordinates, around init. None: start from the
-        Gaussian at the mode and optimise in its units (up to 1000 parameters, or 2000 where rows are few, where there is
-        one); elsewhere .05.
-      seed: of everything random.
+        Gaussian at the mode and optimise in its units (up to 1000 parameters, or 2000 if rows are
+        few, if there is one); otherwise .05.
+      seed: seed of all random numbers.
       progress: as for `sgld.sample`.
 
     Returns: Variational: `.draws(n)`, `.mean`, `.sd`, `.elbo` and its `.verdict`.
 
-    Raises: UsageError and DataError for wrong arguments; RunError where the ELBO became
-    non-finite.
+    Raises: UsageError and DataError for wrong arguments; RunError if the ELBO becomes non-finite.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -340,7 +345,7 @@ def bayes_by_backprop(
 
 
 def _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, init_sd) -> None:
-    """The arguments that are this function's own."""
+    """Raise UsageError for wrong arguments that only this function has."""
     for name, value in {"num_steps": num_steps, "batch_size": batch_size}.items():
         if value is not None:
             whole_number(name, value)
@@ -357,7 +362,9 @@ def _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, in
             f"Got {family!r}."
         )
     elif init_sd is not None:
-        raise UsageError("init_sd is for Gaussian families; Reparameterised starts at its params.")
+        raise UsageError(
+            "init_sd applies to Gaussian families; Reparameterised starts at its params."
+        )
     if kl_weights not in KL_WEIGHTS:
         raise UsageError(
             f"kl_weights must be one of {', '.join(KL_WEIGHTS)}. Got {kl_weights!r}."
@@ -372,7 +379,7 @@ def _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, in
 
 
 def _laplace(problem: Problem) -> Laplace | None:
-    """The Gaussian at the mode near the start, where there is one."""
+    """Return the Gaussian at the mode near the start, if there is one."""
     if not dense_pays(problem):
         return None
     laplace, _, converged = gaussian_at_mode(problem)
@@ -382,7 +389,7 @@ def _laplace(problem: Problem) -> Laplace | None:
 def _start(
     family: Any, problem: Problem, laplace: Laplace | None, init_sd: float | None
 ) -> tuple[Any, Any]:
-    """The family in the coordinates of the optimiser, and its first parameters."""
+    """Return the family in the coordinates of the optimiser, and its first parameters."""
     array, d = problem.array, problem.dimension
     if isinstance(family, Reparameterised):
         family.check(problem)
@@ -390,7 +397,7 @@ def _start(
         return Reparameterised(family.make, None, family.over), params
     if family == "full-rank" and d > MAX_NEWTON_DIM:
         raise UsageError(
-            f"{d} parameters are more than {MAX_NEWTON_DIM}, for which a dense factor is kept; use "
+            f"the model has {d} parameters, and family='full-rank' is limited to {MAX_NEWTON_DIM}; use "
             "family='gaussian'."
         )
     near = laplace if init_sd is None else None
@@ -409,18 +416,18 @@ def _start(
 
 class _Carry(NamedTuple):
     params: Any
-    state: Any  # the optimiser's
-    average: Any  # of the parameters since half of the steps, or None
+    state: Any  # state of the optimiser
+    average: Any  # average of the parameters over the second half of the steps, or None
     failed_at: Int[Array, ""]  # the step at which something became non-finite, or -1
 
 
 @lru_cache
 def _adam() -> Any:
-    """One object, so that a second call finds the compiled function again.
+    """Return one shared object, so that a second call reuses the compiled function.
 
-    The usual b2 = .999 remembers the steep gradients of a wide start for a thousand steps, and
-    scales then lag: on a regression of 3 coefficients, after 5000 steps from init_sd = .5, up to
-    1.21 times too wide, where .99 gives 1.04 (three seeds; after 10,000 both are within 1.5%).
+    The usual b2 = .999 remembers the steep gradients of a wide start for a thousand steps, so that
+    scales lag. On a regression of 3 coefficients, after 5000 steps from init_sd = .5, they are up
+    to 1.21 times too wide, and 1.04 with .99 (three seeds; after 10,000 both are within 1.5%).
     """
     import optax
 
@@ -428,9 +435,9 @@ def _adam() -> Any:
 
 
 def _draws(problem, family, params, key, num_samples):
-    """S draws of q; of a Gaussian in pairs eps, -eps.
+    """Draw S times from q; a Gaussian in pairs eps, -eps.
 
-    A batch's noise in the gradient at the mean, g, enters that of rho as the average of eps g:
+    A batch's noise in the gradient at the mean, g, enters that of rho as the average of eps g;
     pairs remove it.
     """
     if isinstance(family, Reparameterised):
@@ -447,7 +454,7 @@ def _advance(
     problem, family, carry, entries, key, first, count, rate,
     *, optimizer, num_samples, kl_weights,
 ):  # fmt: skip
-    """`count` steps from step `first`; the ELBO's estimate at each."""
+    """Take `count` steps from step `first`, and return the ELBO's estimate at each."""
     blocks = problem.num_blocks
 
     def objective(params, step, entry):
@@ -485,10 +492,10 @@ def _advance(
 
 
 def _optimise(problem, family, params, optimizer, num_steps, num_samples, kl_weights, seed):
-    """Parameters after `num_steps`, and the trace; no bit depends on how steps fall into calls."""
+    """Return parameters after `num_steps`, and the trace; the split into calls changes no bit."""
     rate = average = None
     if optimizer is None:
-        # up to the middle the average is the parameters themselves
+        # in the first half the average is the parameters themselves
         optimizer, average = _adam(), params
         rate = (problem.array(LEARNING_RATE), jnp.int32(num_steps // 2))
     carry = _Carry(params, optimizer.init(params), average, jnp.int32(-1))
@@ -517,16 +524,17 @@ def _optimise(problem, family, params, optimizer, num_steps, num_samples, kl_wei
 def elbo(
     posterior: Posterior, data: PyTree, q: Any, *, num_samples: int = 1000, seed: int = 0
 ) -> Elbo:
-    """The evidence lower bound of any q, by draws of it, on all rows.
+    """Estimate the evidence lower bound of any q, by draws of it, on all rows.
 
-    It is a bound of the log evidence where log_prior and log_likelihood are normalised
-    densities; constants that they leave out are left out here. Where q is the posterior every
-    draw gives the log evidence itself.
+    It is a bound of the log evidence if log_prior and log_likelihood are normalised densities;
+    constants that they omit are omitted here. If q is the posterior, every draw gives the log
+    evidence itself.
 
     Args:
-      posterior, data: as for `sgld.sample`.
-      q: what `sgld.bayes_by_backprop` returned, or a NumPyro distribution of the position (a
-        pytree of them for a position that is one).
+      posterior: as for `sgld.sample`.
+      data: as for `sgld.sample`.
+      q: the result of `sgld.bayes_by_backprop`, or a NumPyro distribution of the position (a
+        pytree of them for a position that is a pytree).
       num_samples: draws of q.
       seed: another seed gives other draws.
 

@@ -1,20 +1,20 @@
-"""Approximating families q(z; params) over free coordinates, with reparameterised draws.
+"""Families q(z; params) over free coordinates with reparameterised draws, and the ELBO.
 
-A family draws z = g(params, eps) with eps free of params, so that a gradient passes through the
-draw (Kingma & Welling 2014), and returns log q(z; params) beside it:
+A family draws z = g(params, eps) with eps independent of params, so that a gradient passes through
+the draw (Kingma & Welling 2014), and also returns log q(z; params):
 
     mean-field  z = c + s (mu + softplus(rho) eps)      Blundell et al. 2015, sec. 3.2, per weight
     full rank   z = c + F (mu + L eps)                  L lower triangular, softplus on its diagonal
     any other   NumPyro's `rsample` and `log_prob`
 
-c, s and F are fixed numbers that give the optimiser coordinates of unit scale; where none are
-known they are 0 and 1.
+c, s and F are fixed numbers that give the optimiser coordinates of unit scale; if they are unknown,
+they are 0 and 1.
 
-The evidence lower bound, its estimators and its gradient.
+The module also provides the evidence lower bound, its estimators and its gradient:
 
     ELBO = E_q[log p(data, z) - log q(z)] = log p(data) - KL(q || posterior)
 
-to be MAXIMISED; its negative is the variational free energy, which Bayes by Backprop minimises
+to be MAXIMISED. Its negative is the variational free energy, which Bayes by Backprop minimises
 block by block (Blundell et al. 2015, eq. 2, 8 and 9):
 
     F_b = E_q[pi_b (log q(z) - log prior(z)) - log likelihood(block b)],    sum_b pi_b = 1
@@ -49,7 +49,7 @@ HALF_LOG_2PI = 0.9189385332046727
 
 @runtime_checkable
 class Family(Protocol):
-    """What a variational family does; itself a pytree, its parameters another."""
+    """Interface of a variational family; it is a pytree, and its parameters are another."""
 
     @property
     def title(self) -> str: ...  # noqa: D102
@@ -59,7 +59,7 @@ class Family(Protocol):
 
 
 def inverse_softplus(sd: Any) -> np.ndarray | np.floating:
-    """rho with softplus(rho) = log(1 + e^rho) = sd, on the host in float64."""
+    """Return rho with softplus(rho) = log(1 + e^rho) = sd, on the host in float64."""
     sd = np.asarray(sd, np.float64)
     return sd + np.log(-np.expm1(-sd))
 
@@ -93,23 +93,29 @@ class MeanField:
     caution = "underestimates variance wherever parameters are correlated"
 
     def start(self, sd: float) -> PyTree:
-        """Parameters of N(center, (scale sd)^2)."""
+        """Return the parameters of N(center, (scale sd)^2)."""
         rho = jnp.full_like(self.center, float(inverse_softplus(sd)))
         return {"mean": jnp.zeros_like(self.center), "rho": rho}
 
     def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]:
-        """One draw z [d] of q with these `params`, by `key`, and log q(z); `problem` has the position's shapes."""
+        """Draw one z [d] of q by `key`, and return it with log q(z).
+
+        Args:
+          problem: unused here; it has the position's shapes.
+          params: the parameters of q.
+          key: a random key.
+        """
         return self.place(params, jax.random.normal(key, self.center.shape, self.center.dtype))
 
     def place(self, params: PyTree, eps: Array) -> tuple[Array, Array]:
-        """z [d] and log q(z) of standard normal eps [d], q having these `params`."""
+        """Return z [d] and log q(z) for standard normal eps [d] and these `params` of q."""
         sd = jax.nn.softplus(params["rho"])
         z = self.center + self.scale * (params["mean"] + sd * eps)
         log_q = -0.5 * eps**2 - HALF_LOG_2PI - jnp.log(sd) - jnp.log(self.scale)
         return z, jnp.sum(log_q)
 
     def moments(self, params: PyTree) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and sd of z [d], float64, q having these `params`."""
+        """Return mean and sd of z [d], float64, for these `params` of q."""
         mean, rho, center, scale = (
             np.asarray(a, np.float64)
             for a in (params["mean"], params["rho"], self.center, self.scale)
@@ -117,7 +123,7 @@ class MeanField:
         return center + scale * mean, scale * np.logaddexp(0, rho)
 
     def covariance(self, params: PyTree) -> np.ndarray:
-        """Covariance of z, [d, d], float64, q having these `params`."""
+        """Return the covariance of z, [d, d], float64, for these `params` of q."""
         return np.diag(self.moments(params)[1] ** 2)
 
 
@@ -148,19 +154,19 @@ class FullRank:
 
     center: Float[Array, " d"]
     factor: Float[Array, "d d"]
-    log_det: Float[Array, ""]  # of the factor
+    log_det: Float[Array, ""]  # log |det factor|
     title = "full-rank Gaussian"
     caution = "underestimates variance where the posterior is not Gaussian"
 
     @classmethod
     def around(cls, center: Array, factor: np.ndarray) -> FullRank:
-        """The family in the coordinates of a square `factor` [d, d] about a `center` [d]."""
+        """Return the family in the coordinates of a square `factor` [d, d] around `center` [d]."""
         log_det = np.linalg.slogdet(factor)[1]
         as_array = lambda a: jnp.asarray(np.asarray(a, center.dtype))  # noqa: E731
         return cls(center, as_array(factor), as_array(log_det))
 
     def start(self, sd: float) -> PyTree:
-        """Parameters of N(center, sd^2 factor factor^T)."""
+        """Return the parameters of N(center, sd^2 factor factor^T)."""
         d, rho = self.center.size, float(inverse_softplus(sd))
         return {
             "mean": jnp.zeros_like(self.center),
@@ -169,11 +175,17 @@ class FullRank:
         }
 
     def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]:
-        """One draw z [d] of q with these `params`, by `key`, and log q(z); `problem` has the position's shapes."""
+        """Draw one z [d] of q by `key`, and return it with log q(z).
+
+        Args:
+          problem: unused here; it has the position's shapes.
+          params: the parameters of q.
+          key: a random key.
+        """
         return self.place(params, jax.random.normal(key, self.center.shape, self.center.dtype))
 
     def place(self, params: PyTree, eps: Array) -> tuple[Array, Array]:
-        """z [d] and log q(z) of standard normal eps [d], q having these `params`."""
+        """Return z [d] and log q(z) for standard normal eps [d] and these `params` of q."""
         sd = jax.nn.softplus(params["rho"])
         times = lambda A, x: jnp.matmul(A, x, precision="highest")  # noqa: E731
         u = params["mean"] + sd * eps + times(jnp.tril(params["lower"], -1), eps)
@@ -181,14 +193,14 @@ class FullRank:
         return self.center + times(self.factor, u), log_q
 
     def moments(self, params: PyTree) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and sd of z [d], float64, q having these `params`."""
+        """Return mean and sd of z [d], float64, for these `params` of q."""
         mean, center, factor = (
             np.asarray(a, np.float64) for a in (params["mean"], self.center, self.factor)
         )
         return center + factor @ mean, np.sqrt(np.diag(self.covariance(params)))
 
     def covariance(self, params: PyTree) -> np.ndarray:
-        """Covariance of z, [d, d], float64, q having these `params`."""
+        """Return the covariance of z, [d, d], float64, for these `params` of q."""
         rho, lower, factor = (
             np.asarray(a, np.float64) for a in (params["rho"], params["lower"], self.factor)
         )
@@ -204,10 +216,10 @@ class Reparameterised:
     Args:
       make: `make(params)` returns a distribution, or a pytree of them like the position, one per
         leaf; a single one covers all entries: of the leaf's shape, or [d].
-      params: where the optimiser starts: a pytree of unconstrained floating-point arrays.
-      over: "free": a law of the free coordinates (for unconstrained positions the position
-        itself). "position": a law of the constrained position, whose support must lie within
-        the constraints; Gamma or Exponential for a positive parameter, say.
+      params: start of the optimiser: a pytree of unconstrained floating-point arrays.
+      over: "free": a distribution over the free coordinates (for unconstrained positions the
+        position itself). "position": one over the constrained position, whose support must lie
+        within the constraints, such as Gamma or Exponential for a positive parameter.
 
     Example:
       >>> import jax.numpy as jnp, numpyro.distributions as dist, sgld
@@ -232,7 +244,13 @@ class Reparameterised:
             object.__setattr__(self, "make", Partial(self.make))
 
     def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]:
-        """One draw z [d] of q with these `params`, by `key`, and log q(z); `problem` has the position's shapes."""
+        """Draw one z [d] of q by `key`, and return it with log q(z).
+
+        Args:
+          problem: the problem with the position's shapes.
+          params: the parameters of q.
+          key: a random key.
+        """
         layout = self._layout(problem)
         with relaxed():
             made, treedef = find_distributions(self.make(params))
@@ -251,7 +269,7 @@ class Reparameterised:
         return problem.layout.ravel(free), log_q + transform.log_det(free)
 
     def check(self, problem: Problem) -> None:
-        """Raises UsageError where `make` does not give what `draw` needs for this `problem`."""
+        """Raise UsageError if `make` does not return what `draw` needs for this `problem`."""
         if not callable(self.make):
             raise UsageError(f"make must be a function of params. Got {self.make!r}.")
         layout = self._layout(problem)
@@ -268,7 +286,7 @@ class Reparameterised:
             if not one.has_rsample:
                 raise UsageError(
                     f"{name} has no reparameterised sampler, so that no gradient passes through its "
-                    "draws; use one that has, such as Normal, StudentT, Gamma or LogNormal."
+                    "draws; use a distribution with one, such as Normal, StudentT, Gamma or LogNormal."
                 )
             whole = len(made) == 1 and one.shape() == (layout.dimension,)
             single = len(made) == 1 and len(layout.shapes) > 1
@@ -277,8 +295,8 @@ class Reparameterised:
                 raise UsageError(f"{name} has shape {one.shape()}; expected {expected}.")
             if self.over == "free" and problem.posterior.transform is not None and not _real(one):
                 raise UsageError(
-                    f"{name} does not cover the real line, and the posterior is constrained; say "
-                    "over='position' for a law of the position itself."
+                    f"{name} does not cover the real line, and the posterior is constrained; use "
+                    "over='position' for a distribution of the position itself."
                 )
 
     def _layout(self, problem: Problem) -> Layout:
@@ -291,15 +309,15 @@ class Reparameterised:
 
 @contextmanager
 def relaxed() -> Iterator[None]:
-    """NumPyro and optax mix dtypes and ranks."""
+    """Allow mixed dtypes and ranks, which NumPyro and optax use."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
 
 def find_distributions(made: Any) -> tuple[list[Any], Any]:
-    """The NumPyro distributions in a pytree of them, and its structure.
+    """Return the NumPyro distributions in a pytree of them, and its structure.
 
-    Raises: UsageError where a leaf is none, and where there is no leaf.
+    Raises: UsageError if a leaf is not a distribution, and if there is no leaf.
     """
     kind = need("numpyro.distributions", "numpyro").Distribution
     leaves, treedef = jax.tree.flatten(made, is_leaf=lambda node: isinstance(node, kind))
@@ -326,7 +344,7 @@ def _real(distribution: Any) -> bool:
 
 
 KL_WEIGHTS: tuple[KLWeights, ...] = get_args(KLWeights)
-ELBO_STREAM = 9  # of the seed: draws at which the ELBO is measured
+ELBO_STREAM = 9  # random stream of the seed for draws at which the ELBO is measured
 
 
 class Elbo(NamedTuple):
@@ -353,7 +371,7 @@ class ReparameterisedGradient(NamedTuple):
 
 
 def kl_weight(kind: KLWeights, b: Int[Array, ""] | int, num_blocks: int) -> Float[Array, ""]:
-    """pi_b of the b-th block of a pass, b = 0 ... K - 1; they sum to 1.
+    """Return pi_b of the b-th block of a pass, b = 0 ... K - 1; the weights sum to 1.
 
     "uniform": 1/K. "geometric": 2^{K-1-b} / (2^K - 1), Blundell et al. 2015, sec. 3.4 with their
     i = b + 1: the prior matters early in a pass, the data late.
@@ -370,14 +388,14 @@ def kl_weight(kind: KLWeights, b: Int[Array, ""] | int, num_blocks: int) -> Floa
     """
     if kind == "uniform":
         return jnp.full((), 1.0 / num_blocks)
-    # divided by 2^K above and below, so that any K is representable
+    # numerator and denominator are divided by 2^K, so that any K is representable
     return jnp.exp2(-1.0 - jnp.asarray(b, float)) / -np.expm1(-num_blocks * np.log(2.0))
 
 
 def block_objective(
     problem: Problem | Target, batch: Batch | None, weight: Array, z: Array, log_q: Array
 ) -> tuple[Array, Array]:
-    """F_b of one draw, and an unbiased estimate of the ELBO from the same numbers."""
+    """Return F_b of one draw, and an unbiased estimate of the ELBO from the same numbers."""
     complexity = log_q - problem.log_prior(z)
     if batch is None:
         return weight * complexity, -complexity
@@ -401,7 +419,7 @@ def elbo_values(
     num_samples: int,
     seed: int,
 ) -> Elbo:
-    """log p(data, z) - log q(z) at `num_samples` draws of q, on all rows."""
+    """Return log p(data, z) - log q(z) at `num_samples` draws of q, on all rows."""
     key = jax.random.fold_in(jax.random.key(seed), ELBO_STREAM)
     joint, log_q = _values(problem, family, params, key, num_samples=num_samples)
     values = np.asarray(joint, np.float64) - np.asarray(log_q, np.float64)
@@ -417,18 +435,19 @@ def reparameterised_gradient(
     num_samples: int = 1000,
     seed: int = 0,
 ) -> ReparameterisedGradient:
-    """d/dparams of E_{x ~ make(params)}[f(x)], through the draws: E_eps[grad f(g(params, eps))].
+    """Estimate d/dparams of E_{x ~ make(params)}[f(x)] through the draws of x.
 
-    Kingma & Welling 2014, sec. 2.4: x = mu + sigma eps for a Gaussian, x = -log(u) / rate for
-    an exponential law.
+    The estimator is E_eps[grad f(g(params, eps))], Kingma & Welling 2014, sec. 2.4: x = mu + sigma
+    eps for a Gaussian, x = -log(u) / rate for an exponential distribution.
 
     Args:
-      f: of one draw; returns a scalar.
+      f: function of one draw; returns a scalar.
       make: `make(params)` returns a NumPyro distribution with a reparameterised sampler.
       params: pytree of floating-point arrays.
-      num_samples, seed: draws of x, and what they are drawn by.
+      num_samples: draws of x.
+      seed: another seed gives other draws.
 
-    Raises: UsageError for a law without such a sampler.
+    Raises: UsageError for a distribution without such a sampler.
 
     Example:
       >>> import numpyro.distributions as dist, sgld
@@ -446,7 +465,7 @@ def reparameterised_gradient(
     if not made[0].has_rsample:
         raise UsageError(
             f"{type(made[0]).__name__} has no reparameterised sampler, so that no gradient passes "
-            "through its draws; use one that has, such as Normal or Exponential."
+            "through its draws; use a distribution with one, such as Normal or Exponential."
         )
 
     def value(params: PyTree, key: Array) -> Array:
@@ -465,14 +484,16 @@ def reparameterised_gradient(
 def scale_mixture_prior(
     position: PyTree, share: Number = 0.5, sd1: Number = 1.0, sd2: Number = 0.01
 ) -> Float[Array, ""]:
-    """sum over entries of log[share N(0, sd1^2) + (1 - share) N(0, sd2^2)].
+    """Return the sum over entries of log[share N(0, sd1^2) + (1 - share) N(0, sd2^2)].
 
     Blundell et al. 2015, eq. 7. Bind its numbers with `jax.tree_util.Partial`, so that other
-    numbers compile nothing.
+    numbers do not compile it again.
 
     Args:
       position: a pytree of arrays, all of whose entries have this prior.
-      share, sd1, sd2: of the first normal, and the sds of both.
+      share: weight of the first normal.
+      sd1: sd of the first normal.
+      sd2: sd of the second normal.
 
     Raises: UsageError for a share outside [0, 1] and an sd that is not positive.
 
