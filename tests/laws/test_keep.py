@@ -116,7 +116,7 @@ def test_the_error_of_the_means_is_that_of_batch_means():
 def test_the_verdict_knows_what_it_knows(monkeypatch):
     judged = sgld.sample(POSTERIOR, ROWS, START, progress=False, keep=parts)
     assert judged.verdict.word == "trusted"
-    assert judged.verdict.reasons[0].startswith("the parameters behind what was kept: sd within")
+    assert judged.verdict.reasons[0].startswith("the parameters behind the kept values: sd within")
     assert judged.verdict.sd_ratio is None  # one of the parameters, not of what was kept
     monkeypatch.setattr(kept, "MAX_METER_NUMBERS", 0)
     for keep in (parts, "moments"):
@@ -221,7 +221,7 @@ def test_refused_before_step_1(keep, said, tmp_path):
 
 
 def test_moments_refuse_what_they_cannot_do():
-    with pytest.raises(UsageError, match="ess goes on until"):
+    with pytest.raises(UsageError, match="ess cannot be combined"):
         run(keep="moments", ess=400)
     with pytest.raises(UsageError, match="temperature is 0"):
         run(keep="moments", temperature=0.0)

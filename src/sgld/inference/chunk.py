@@ -1,14 +1,14 @@
-"""The one compiled function of a run: a number of noise blocks for all chains.
+"""The compiled function of a run, which advances all chains by a number of noise blocks.
 
 A block is a fixed number of steps B whose noise is drawn at once, addressed by
-fold_in(fold_in(key, chain), block), the step being its row. Burn-in, thinning and the
-number of blocks are numbers, not shapes: changing them compiles nothing, and no bit of
-the result depends on where chunks begin and end.
+fold_in(fold_in(key, chain), block), with the step as its row. Burn-in, thinning and the number of
+blocks are numbers, not shapes: changing them compiles nothing, and no bit of the result depends on
+where chunks begin and end.
 
 What is kept of a draw (its position, a function of it, or moments alone) is written when the draw
-is due: a chunk holds as many slots as it may keep draws, however many steps lie between them.
+is due. A chunk has as many slots as it may keep draws, however many steps lie between them.
 
-What a run that is judged by predictions measures at its draws.
+For runs that are judged by predictions, a probe measures predictions and temperatures at draws.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from .tuning.network_rules import curvature_rows, num_directions
 from .tuning.parts import settled
 
 MAX_BLOCK_STEPS = 512  # steps of noise drawn at once
-# and of long ones: a trajectory of many gradients, a gradient of a large table
+# the same for long steps: a trajectory of many gradients, a gradient of a large table
 MAX_LONG_BLOCK_STEPS = 8
 MAX_BLOCK_NORMALS = 2**16  # normals drawn at once per chain, where more than one step fits
 
 
 def block_steps(dimension: int) -> int:
-    """B: a power of two that depends on the dimension alone, so that a seed means one thing."""
+    """Return B, a power of two that depends only on the dimension: a seed then fixes the noise."""
     return 2 ** (
         max(1, min(MAX_BLOCK_STEPS, MAX_BLOCK_NORMALS // max(1, dimension))).bit_length() - 1
     )
@@ -54,9 +54,9 @@ def block_steps(dimension: int) -> int:
 class Kernel:
     """Everything a step needs that does not change along the run.
 
-    `keep` is the function of the reported position that is kept beside the position, or, where
-    `positions` is False, instead of it; with `batches` its moments alone are. `probe` is what runs
-    that are judged by predictions measure at every draw.
+    `keep` is the function of the reported position that is kept in addition to the position, or, if
+    `positions` is False, instead of it; with `batches` only its moments are kept. `probe` is what
+    runs that are judged by predictions measure at every draw.
     """
 
     problem: Problem
@@ -77,21 +77,21 @@ class Kernel:
 
     @property
     def block(self) -> int:
-        """B, the number of steps of a noise block; few where a step is long, as a run is whole blocks."""
+        """B, the steps of a noise block; small for long steps, as a run is whole blocks."""
         most = block_steps(self.problem.dimension)
         long = isinstance(self.sampler, (HMC, ConfinedHMC))
         long = long or goes_by_tiles(self.gradient, self.problem)
         return min(most, MAX_LONG_BLOCK_STEPS) if long else most
 
     def kept(self, z: Float[Array, "chain d"]) -> Any:
-        """What `keep` makes of every chain's position."""
+        """Return `keep` at every chain's position."""
         assert self.keep is not None
         return jax.vmap(lambda q: self.keep(self.problem.target.reported(q)))(z)
 
     def probed(
         self, z: Float[Array, "chain d"], moved: Any, h: Array, T: Array, draw: Int[Array, ""]
     ) -> tuple[Any, Any]:
-        """Predictions and temperatures at a draw of this number, None where they are not measured."""
+        """Return predictions and temperatures at the draw number `draw`, None if not measured."""
         if self.probe is None:
             return None, None
         kinetic = None
@@ -103,14 +103,14 @@ class Kernel:
 
 
 class Carry(NamedTuple):
-    """What a checkpoint holds: leading axis chain on every leaf but `step`."""
+    """State of a run in a checkpoint: leading axis chain on every leaf but `step`."""
 
     state: Any
     gradient: Any  # what the estimator remembers, or None
-    metric: Any  # what the preconditioner has learnt, or None
+    metric: Any  # the state of an adaptive preconditioner, or None
     step: Int[Array, ""]
     failed_at: Int[Array, " chain"]  # the step at which a chain became non-finite, or -1
-    moments: BatchMoments | None = None  # of the draws so far, where they alone are kept
+    moments: BatchMoments | None = None  # moments of the draws so far, if only they are kept
 
 
 class Kept(NamedTuple):
@@ -127,7 +127,7 @@ class Kept(NamedTuple):
 
 @jax.jit
 def start(kernel: Kernel, zs: Float[Array, "chain d"]) -> Carry:
-    """The carry at step 0 of chains that start at zs."""
+    """Return the carry at step 0 of chains that start at zs."""
     state = jax.vmap(kernel.sampler.init)(jnp.copy(zs))  # the carry is donated, zs is not
     gradient = metric = None
     if kernel.gradient.remembers:
@@ -154,10 +154,10 @@ def run_chunk(
 ) -> tuple[Carry, Kept]:
     """Advance every chain by num_blocks * B steps; keep the draws from first_draw on.
 
-    `entries` is a stretch of the data order, and where in it the first of these steps is.
+    `entries` is a window of the data order, and the position in it of the first of these steps.
 
-    A draw is the position BEFORE the step, with the gradient at it and the size of the
-    step taken from it, which is its weight (Teh, Thiery & Vollmer 2016).
+    A draw is the position BEFORE the step, with the gradient at it and the size of the step taken
+    from it, which is its weight (Teh, Thiery & Vollmer 2016).
     """
     size = kernel.block
     chains = jnp.arange(carry.failed_at.shape[0], dtype=jnp.int32)
@@ -191,15 +191,15 @@ def run_chunk(
 
 
 def _lost(z: Float[Array, "B chain d"]) -> Bool[Array, "B chain"]:
-    """Whether a position has an entry that is not finite."""
+    """Return whether a position has an entry that is not finite."""
     if len(z) > 1:
         return ~jnp.all(jnp.isfinite(z), axis=-1)
-    # of many parameters: 0 x is NaN where x is not finite, and a product is a third of the price
+    # many parameters: 0 x is NaN where x is not finite, and a product costs a third
     return ~jnp.isfinite(z @ jnp.zeros(z.shape[-1], z.dtype))
 
 
 def room(kernel: Kernel, carry: Carry, count: int) -> Kept:
-    """For `count` draws."""
+    """Return empty slots for `count` draws."""
     z, dtype = carry.state.position, kernel.problem.layout.dtype
     empty = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
     value = None
@@ -219,7 +219,7 @@ def room(kernel: Kernel, carry: Carry, count: int) -> Kept:
 
 
 def _put(kernel: Kernel, sofar: tuple, rows: tuple, step: Array, first_draw: Array) -> tuple:
-    """Kept draws and moments with those draws that are due in a block of steps from `step` on."""
+    """Write the due draws of a block of steps from `step` on to kept draws and moments."""
     due = lambda s: jnp.maximum(0, (s - kernel.burn_in + kernel.thin - 1) // kernel.thin)  # noqa: E731
 
     def put(draw, sofar):
@@ -238,18 +238,19 @@ def _put(kernel: Kernel, sofar: tuple, rows: tuple, step: Array, first_draw: Arr
         return jax.tree.map(write, kept, new), moments
 
     end = due(step + kernel.block)
-    if kernel.batches is not None:  # a chunk ends with a block, and draws must not go on to its end
+    if kernel.batches is not None:  # a chunk ends with a block, and draws must end before it
         end = jnp.minimum(end, kernel.batches.draws)
     if kernel.block > 1:
         return jax.lax.fori_loop(due(step), end, put, sofar)
-    # of one step at most one is due; XLA would take all of a loop's body that is the same in every turn out of it
+    # one step has at most one draw; XLA would hoist the loop's invariant body out of the loop
     return jax.lax.cond(end > due(step), partial(put, due(step)), lambda sofar: sofar, sofar)
 
 
 def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
-    """One step of every chain; emits the position before it and, on request, its gradient.
+    """Take one step of every chain; emit the position before it and, on request, its gradient.
 
-    For the probe also what temperatures are measured by: the momentum before the step, or the gradient.
+    For the probe it also emits the momentum before the step, or the gradient, to measure
+    temperatures.
     """
     xs, h, T, noise, step = inputs
     meter = None if kernel.probe is None else kernel.probe.meter
@@ -270,7 +271,7 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         return (new, memory, learnt), (z, estimate(z) if kernel.record_gradient else None, moved)
 
     state, memory, learnt = moving
-    if len(state.position) == 1:  # a batch of one is slower than none
+    if len(state.position) == 1:  # vmap over one chain is slower than none
         alone = one(*jax.tree.map(lambda leaf: leaf[0], (state, memory, learnt, xs, noise)))
         return jax.tree.map(lambda leaf: leaf[None], alone)
     in_axes = (0, 0, 0, None if xs is None else 0, 0)
@@ -278,7 +279,7 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
 
 
 def _estimate(kernel: Kernel, x: Any, memory: Any, T: Array) -> Estimate:
-    """This step's estimate of the target at temperature T, which knows those at others."""
+    """Return this step's estimate of the target at temperature T, which also gives others."""
     at = lambda T: kernel.gradient.at(kernel.problem.at_temperature(T), x, memory)  # noqa: E731
     found = at(T)
     if kernel.problem.posterior.transform is None:
@@ -289,10 +290,10 @@ def _estimate(kernel: Kernel, x: Any, memory: Any, T: Array) -> Estimate:
 def _adapted(
     kernel: Kernel, estimate: Estimate, learnt: Any, z: Array, T: Array, step: Array
 ) -> tuple[Any, Any, Callable[[Array], Array]]:
-    """This step's matrix, what was learnt, and the gradient with Gamma in it.
+    """Return this step's matrix, the adapted state, and the gradient that includes Gamma.
 
     theta' = theta + h (D grad + T Gamma) + noise is a step with grad + T D^{-1} Gamma, so that
-    samplers need not know. Gamma is the diagonal of dD/dtheta, by d forward derivatives.
+    samplers need no change. Gamma is the diagonal of dD/dtheta, by d forward derivatives.
     """
     D = kernel.preconditioner
     count = max(1, kernel.problem.num_data)
@@ -308,25 +309,25 @@ def _adapted(
 
 
 def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain ..."]:
-    """The injected numbers of one block, [B, chain, d] or [B, chain, num_noises, d]."""
+    """Return the injected numbers of one block, [B, chain, d] or [B, chain, num_noises, d]."""
     count, d = kernel.sampler.num_noises, kernel.problem.dimension
     shape = (kernel.block, d) if count == 1 else (kernel.block, count, d)
 
     keyed = lambda chain: jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)  # noqa: E731
-    # one long vector of a chain: the same numbers drawn in `shape` take XLA longer to compile
+    # one long vector per chain: the same numbers drawn in `shape` take XLA longer to compile
     count, dtype = math.prod(shape), kernel.problem.layout.dtype
     of = lambda keys: drawn(kernel.noise, keys, block, count, dtype)  # noqa: E731
     keys = jax.vmap(keyed)(chains)
-    # those of one step stand in the step's own expressions
+    # numbers of a single step are part of the step's own expressions
     numbers = once(of, keys, block) if kernel.block == 1 else of(keys)
     return jnp.moveaxis(numbers.reshape(len(chains), *shape), 0, 1)
 
 
-# -- measured ------------------------------------------------------------------------------
+# -- probe ---------------------------------------------------------------------------------
 
 
 def make_probe(problem: Problem, setup: Setup, starts: Any) -> Probe | None:
-    """Predictions at probe rows, and the stiffest directions where the chains start."""
+    """Return predictions at probe rows, and the stiffest directions where the chains start."""
     if not setup.predictions or starts is None:
         return None
     meter = None if setup.preconditioner.adapts else meter_of(setup.sampler)

@@ -1,10 +1,9 @@
-"""From a run that is judged by its parameters to draws: what they report, their weights, the verdict.
+"""From a run that is judged by its parameters to draws: reported values, weights and verdict.
 
-The verdict of a run that kept something else than positions.
-
-With the positions held beside it, the parameters are judged as in any run, and what was kept must
-have mixed as well. Without them there is no bias meter: chains that failed or did not mix are
-named, and of the rest nothing is promised.
+The module also judges runs that kept something other than positions. If positions are held in
+addition, the parameters are judged as in any run, and the kept values must have mixed as well.
+Without positions there is no bias meter: chains that failed or did not mix are reported, and the
+verdict promises nothing else.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from .sink import Raw
 def judged_by_parameters(
     problem: Problem, plan: Plan, raw: Raw, ask: Request, info: dict[str, Any]
 ) -> Draws:
-    """Draws of the positions, which are there, with their verdict."""
+    """Return draws of the positions, which must be present, with their verdict."""
     draws = replace(reported_draws(problem, plan, raw, ask.seed), info=info, plan=plan)
     raw, _ = sampling_only(raw)
     assert raw.z is not None
@@ -54,7 +53,7 @@ def judged_by_parameters(
 
 CONFIRM_REMEDY = "confirm by sgld.step_halving, or keep the positions."
 BIAS_UNKNOWN = (
-    "what was kept has mixed, but whether it is biased is not known: the bias meter needs positions, which were "
+    "the kept values have mixed, but whether they are biased is not known: the bias meter needs positions, which were "
     f"not kept; {CONFIRM_REMEDY}"
 )
 
@@ -62,7 +61,7 @@ BIAS_UNKNOWN = (
 def judged(
     problem: Problem, plan: Plan, raw: Raw, keep: Keep, ask: Request, info: dict[str, Any]
 ) -> Draws:
-    """Draws of what was kept, or moments, with their verdict."""
+    """Return draws of the kept values, or moments, with their verdict."""
     assert raw.last is not None
     if keep.moments:
         draws = summed_up(problem, plan, raw, keep, ask, info)
@@ -80,7 +79,7 @@ def judged(
 def summed_up(
     problem: Problem, plan: Plan, raw: Raw, keep: Keep, ask: Request, info: dict[str, Any]
 ) -> Draws:
-    """The last draws, with the moments of all."""
+    """Return the last draws, with the moments of all."""
     assert raw.moments is not None and raw.last is not None
     draws = last_positions(problem, plan, raw, ask.seed, keep)
     moments = moments_of(raw.moments, int((raw.temperature > 0).sum()))
@@ -89,7 +88,7 @@ def summed_up(
 
 
 def _of_both(draws: Draws, parameters: Verdict, tolerance: float) -> Verdict:
-    """The parameters' verdict, where what was kept has mixed too; its columns are theirs alone."""
+    """Return the parameters' verdict if the kept values have mixed too, without its columns."""
     about = Verdict(
         parameters.word, parameters.reasons, noise_ratio=parameters.noise_ratio,
         extra=parameters.extra,
@@ -99,7 +98,7 @@ def _of_both(draws: Draws, parameters: Verdict, tolerance: float) -> Verdict:
     own = _of_values(draws, tolerance)
     if own.reasons != (BIAS_UNKNOWN,):
         return replace(about, word=own.word, reasons=own.reasons)
-    reasons = (f"the parameters behind what was kept: {parameters.reasons[0]}",)
+    reasons = (f"the parameters behind the kept values: {parameters.reasons[0]}",)
     return replace(about, reasons=reasons)
 
 
@@ -112,7 +111,7 @@ def _of_values(draws: Draws, tolerance: float) -> Verdict:
         chain, draw, entry = np.argwhere(bad)[0]
         return Verdict("unknown", (
             f"keep returned {values[chain, draw, entry]} for {draws.names[entry]!r} at draw {draw} of chain "
-            f"{draws.healthy[chain]}; keep what is finite wherever the chains go.",
+            f"{draws.healthy[chain]}; return finite values at all positions.",
         ))  # fmt: skip
     strata = strata_of(draws, values)
     parts = {None: statistics.Estimates(values, draws.weights)} if strata is None else strata.each
@@ -137,13 +136,13 @@ def _of_moments(draws: Draws, tolerance: float) -> Verdict:
         names=draws.names, mean=moments.mean(healthy), sd=np.sqrt(moments.var(healthy)), ess=ess,
         ess_square=ess, r_hat=moments.r_hat(healthy), num_chains=len(healthy),
         failures=draws.failures, tolerance=tolerance,
-        why_not=BIAS_UNKNOWN.replace("what was kept has", "the draws have").replace("it is", "they are"),
+        why_not=BIAS_UNKNOWN.replace("the kept values", "the draws"),
     )  # fmt: skip
     return judge(evidence)
 
 
 def moments_of(m: BatchMoments, num_draws: int) -> Moments:
-    """The sums that the chains carried over so many draws, as mean and variance of every chain."""
+    """Return mean and variance of every chain from the sums that the chains carried."""
 
     def flat(tree: Any) -> np.ndarray:
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]

@@ -1,24 +1,22 @@
-"""`keep=`: a function of the position that is kept instead of it, or moments alone.
+"""`keep=` of `sgld.sample`: a function of the position that replaces it, or moments alone.
 
-The bias meter needs positions. Where they are few numbers they are held beside what is kept, and
-the run is judged as ever; where they are not, the verdict says no more than it can know.
+The bias meter needs positions. If they are few numbers, they are held in addition to the kept
+values, and the run is judged as usual. Otherwise the verdict judges mixing alone.
 
-Histograms of a run's draws whose bins widen as draws fall outside: quantiles, in memory that no draw adds to.
+Moments come with histograms whose bins widen as draws fall outside. They give quantiles in constant
+memory. Every number of every chain has HISTOGRAM_BINS bins of one width, a power of 2, starting
+from `low`. The first width is a few roundings of the number. A draw outside doubles the width: two
+bins become one, and the free half lies on the side of the draw, until it is inside. No draw is left
+out or moved. The final bins are no wider than about 4 / HISTOGRAM_BINS of the range of the draws.
 
-Every number of every chain has HISTOGRAM_BINS bins of one width, a power of 2, from `low` on, that begin no wider than a few
-of its roundings. A draw beyond them doubles the width: two bins become one, and the half that is free
-lies on the side of the draw, until it is inside. No draw is left out or moved to another place, and bins
-end no wider than about 4 / HISTOGRAM_BINS of the range of the draws.
-
-Weighted mean and variance of a run's draws, batch by batch, and their histograms, in memory that no draw adds to.
-
-Every chain's draws x_1, x_2, ... of weights w_i fall into batches of equal number. Within a batch
-and, over whole batches, for the batches' means, the updates are West's (1979):
+Weighted mean and variance are updated batch by batch, in constant memory. Every chain's draws
+x_1, x_2, ... of weights w_i fall into batches of equal number. Within a batch and, over whole
+batches, for the batches' means, the updates are West's (1979):
 
     W' = W + w,   mean' = mean + (w / W') (x - mean),   M2' = M2 + w (x - mean)(x - mean')
 
-and the sum of squares around the common mean is that within batches plus that between them, so
-that batch means give the standard error without one more pass.
+The sum of squares around the common mean is that within batches plus that between them. Batch means
+therefore give the standard error without another pass.
 """
 
 from __future__ import annotations
@@ -45,14 +43,14 @@ from ..results.plan import Setup
 
 
 HISTOGRAM_BINS = 256
-MAX_HISTOGRAMS = 2**14  # numbers of a draw, of which histograms are kept: 16 MB a chain
-# of a number's size, that its bins begin as wide as: 8 of single precision
+MAX_HISTOGRAMS = 2**14  # numbers of a draw up to which histograms are kept: 16 MB a chain
+# first width of bins, relative to the number: 8 roundings of single precision
 RELATIVE_BIN_WIDTH = 2.0**-20
-MIN_BIN_WIDTH = 1e-30  # width that they begin with at 0
+MIN_BIN_WIDTH = 1e-30  # first width at 0
 
 
 class Bins(NamedTuple):
-    """The histograms of all numbers of a draw, in one row."""
+    """Histograms of all numbers of a draw, in one row."""
 
     low: Float[Array, "chain m"]
     width: Float[Array, "chain m"]  # 0 before the first draw
@@ -60,13 +58,16 @@ class Bins(NamedTuple):
 
 
 def begin_bins(chains: int, numbers: int, dtype: Any) -> Bins:
-    """No draw yet."""
+    """Return empty histograms."""
     zeros = jnp.zeros((chains, numbers), dtype)
     return Bins(zeros, zeros, jnp.zeros((chains, numbers, HISTOGRAM_BINS), dtype))
 
 
 def with_values(bins: Bins, x: Float[Array, "chain m"], w: Float[Array, ""]) -> Bins:
-    """With one more draw of every chain, of weight w; what is not finite, or weighs nothing, is left out."""
+    """Return the histograms with one more draw of every chain, of weight w.
+
+    Values that are not finite or have no weight are left out.
+    """
     counts = jnp.isfinite(x) & (w > 0)
     first = counts & (bins.width == 0)
     exponent = jnp.frexp(jnp.maximum(jnp.abs(x) * RELATIVE_BIN_WIDTH, MIN_BIN_WIDTH))[1]
@@ -86,7 +87,7 @@ def with_values(bins: Bins, x: Float[Array, "chain m"], w: Float[Array, ""]) -> 
 
 
 def _widened(bins: Bins, which: Array, below: Array) -> Bins:
-    """Twice the width where `which` says so, with room `below` or above."""
+    """Return the histograms with twice the width where `which`, with room `below` or above."""
     pairs = bins.weight.reshape(*bins.low.shape, HISTOGRAM_BINS // 2, 2).sum(axis=-1)
     free = jnp.zeros_like(pairs)
     up, down = jnp.concatenate([pairs, free], -1), jnp.concatenate([free, pairs], -1)
@@ -105,7 +106,7 @@ PyTree = Any
 
 
 class Batches(NamedTuple):
-    """How many draws make a batch, and how many there are to be of each chain."""
+    """Number of draws per batch, and planned number of draws of each chain."""
 
     size: Int[Array, ""]
     draws: Int[Array, ""]
@@ -114,7 +115,7 @@ class Batches(NamedTuple):
 class BatchMoments(NamedTuple):
     """Sums over a run's draws; the leaves of the pytrees are [chain, ...]."""
 
-    batch: PyTree  # mean of the draws of the batch that is not whole yet
+    batch: PyTree  # mean of the draws of the unfinished batch
     within: PyTree  # sum over all draws of w (x - the mean of its batch)^2
     center: PyTree  # mean over whole batches
     between: PyTree  # sum over whole batches of their weight times (mean - center)^2
@@ -123,11 +124,11 @@ class BatchMoments(NamedTuple):
     squared_weights: Float[Array, ""]  # sum of w^2 over all draws
     batch_draws: Int[Array, ""]
     num_batches: Int[Array, ""]
-    bins: Bins | None = None  # of all numbers, where quantiles are kept too
+    bins: Bins | None = None  # histograms of all numbers, if quantiles are kept too
 
 
 def begin_moments(shapes: PyTree) -> BatchMoments:
-    """No draw yet, of values [chain, ...] of these shapes and dtypes."""
+    """Return moments without a draw, for values [chain, ...] of these shapes and dtypes."""
     row = jax.eval_shape(_row, shapes)
     chains, m = row.shape
     zeros = lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)  # noqa: E731
@@ -139,7 +140,7 @@ def begin_moments(shapes: PyTree) -> BatchMoments:
 
 
 def _row(value: PyTree) -> Float[Array, "chain m"]:
-    """All numbers of each chain's draw."""
+    """Return all numbers of each chain's draw."""
     leaves = jax.tree.leaves(value)
     return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
 
@@ -147,7 +148,7 @@ def _row(value: PyTree) -> Float[Array, "chain m"]:
 def with_draw(
     moments: BatchMoments, value: PyTree, weight: Float[Array, ""], size: Int[Array, ""]
 ) -> BatchMoments:
-    """The moments with one more draw of every chain; a batch of `size` draws is whole."""
+    """Return the moments with one more draw of every chain; a batch has `size` draws."""
     m, w = moments, weight.astype(moments.weight.dtype)
     total = m.batch_weight + w
     batch, within = _moved(m.batch, m.within, value, w, total)
@@ -160,7 +161,7 @@ def with_draw(
 
 
 def _closed(m: BatchMoments) -> BatchMoments:
-    """The batch that is whole among the others, and an empty one begun."""
+    """Return the moments with the finished batch added to the others, and an empty one begun."""
     total = m.weight + m.batch_weight
     center, between = _moved(m.center, m.between, m.batch, m.batch_weight, total)
     zero = jnp.zeros_like(m.batch_weight)
@@ -171,7 +172,7 @@ def _closed(m: BatchMoments) -> BatchMoments:
 
 
 def _moved(mean: PyTree, squares: PyTree, value: PyTree, w: Array, total: Array) -> tuple:
-    """Mean and sum of squares with one more value of weight w; `total` counts it."""
+    """Return mean and sum of squares with one more value of weight w; `total` counts it."""
     share = w / jnp.where(total > 0, total, 1)
     new = jax.tree.map(lambda a, x: a + share.astype(x.dtype) * (x - a), mean, value)
     add = lambda s, a, b, x: s + w.astype(x.dtype) * (x - a) * (x - b)  # noqa: E731
@@ -182,15 +183,15 @@ def _moved(mean: PyTree, squares: PyTree, value: PyTree, w: Array, total: Array)
 
 
 MOMENTS = "moments"
-# numbers of all positions of a run, up to which they are held for the meter
+# numbers of all positions of a run up to which they are held for the bias meter
 MAX_METER_NUMBERS = 2**22
-MIN_NUMBER_BYTES = 1000.0  # of a number that is kept: its name, and a hundred draws or so
-MOMENT_BATCHES = 20  # of a chain's draws, whose means give the standard error of moments
+MIN_NUMBER_BYTES = 1000.0  # bytes per kept number: its name, and about a hundred draws
+MOMENT_BATCHES = 20  # batches of a chain's draws, whose means give the standard error of moments
 
 
 @dataclass(frozen=True)
 class Keep:
-    """What is kept of a draw: `function` of what draws would report, or the moments of that."""
+    """What is kept of a draw: `function` of what draws would report, or its moments."""
 
     function: Any
     layout: Layout
@@ -198,7 +199,7 @@ class Keep:
     moments: bool = False
 
     def holds_positions(self, setup: Setup, dimension: int) -> bool:
-        """Whether the positions are held too, for the verdict."""
+        """Return whether positions are held in addition, for the verdict."""
         return (
             not self.moments and setup.num_draws * setup.num_chains * dimension <= MAX_METER_NUMBERS
         )
@@ -209,12 +210,12 @@ class Keep:
         return 0 if self.moments else self.layout.dimension
 
     def numbers(self, setup: Setup, dimension: int) -> int:
-        """How many are held of a draw."""
+        """Return how many numbers are held per draw."""
         held = dimension if self.holds_positions(setup, dimension) else 0
         return held if self.moments else held + self.layout.dimension
 
     def batches(self, setup: Setup) -> Batches | None:
-        """The batches of draws, where moments alone are kept."""
+        """Return the batches of draws, if only moments are kept."""
         if not self.moments:
             return None
         return Batches(
@@ -222,7 +223,7 @@ class Keep:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What run.json remembers: a function cannot be stored, its result's structure can."""
+        """Return the entry of run.json: the result's structure, as functions are not stored."""
         leaves = zip(self.layout.names, self.layout.shapes, self.layout.dtypes, strict=True)
         return {
             "kind": MOMENTS if self.moments else "function",
@@ -231,7 +232,10 @@ class Keep:
 
 
 def as_keep(keep: Any, problem: Problem) -> Keep | None:
-    """`keep` of `sgld.sample`, tried on the shapes of a position. Raises UsageError."""
+    """Return `keep` of `sgld.sample` as a Keep, traced on the shapes of a position.
+
+    Raises UsageError if `keep` is not usable.
+    """
     if keep is None:
         return None
     if isinstance(keep, str) and keep == MOMENTS:
@@ -264,16 +268,18 @@ def as_keep(keep: Any, problem: Problem) -> Keep | None:
 
 
 def check_moments(keep: Keep | None, ask: Request, ess: Any) -> None:
-    """UsageError for what moments alone cannot do."""
+    """Raise UsageError for settings that moments alone do not support."""
     if keep is None or not keep.moments:
         return
     if ess is not None:
         raise UsageError(
-            "ess goes on until there are so many effective draws, which keep='moments' knows only at the "
-            "end of a run of given length; give num_draws, or keep a function."
+            "ess cannot be combined with keep='moments', which knows the effective draws only at the end of a run "
+            "of given length; give num_draws, or keep a function."
         )
     if isinstance(ask.temperature, (int, float)) and ask.temperature == 0:
-        raise UsageError("temperature is 0, where there are no draws for keep='moments' to sum up.")
+        raise UsageError(
+            "temperature is 0, which gives no draws for keep='moments'; use a temperature above 0."
+        )
 
 
 def _itself(position: Any) -> Any:
@@ -285,19 +291,19 @@ def _of_module(function: Any, position: Any) -> Any:
 
 
 def _in_single(x: Any) -> Any:
-    """A number of a type that NumPy has not, bfloat16 or float8, as float32: files hold NumPy's alone."""
+    """Cast a number of a dtype that NumPy lacks (bfloat16, float8) to float32, as files need."""
     short = jnp.issubdtype(jnp.result_type(x), jnp.floating) and x.dtype.kind == "V"
     return x.astype(jnp.float32) if short else x
 
 
 def _tried(function: Any, problem: Problem) -> Any:
-    """The shapes of keep's result, from tracing it (anew each time)."""
+    """Return the shapes of keep's result by tracing it, again at each call."""
     try:
         return jax.eval_shape(lambda z: function(problem.target.reported(z)), problem.start)
     except Exception as error:
-        said = (str(error).strip().splitlines() or [""])[0]
+        cause = (str(error).strip().splitlines() or [""])[0]
         raise UsageError(
-            f"keep raised {type(error).__name__} when it was tried on a position ({said}). It is compiled "
+            f"keep raised {type(error).__name__} when it was called with a position ({cause}). It is compiled "
             "with the run: write it with jax.numpy, for one position, with results whose shape does "
             "not depend on values."
         ) from error
@@ -309,7 +315,10 @@ def _shapes(result: Any) -> tuple:
 
 
 def _layout(result: Any) -> Layout:
-    """Names, shapes and dtypes of keep's result. Raises UsageError where they are no numbers."""
+    """Return names, shapes and dtypes of keep's result.
+
+    Raises UsageError if they are not numbers.
+    """
     leaves, treedef = jax.tree.flatten(result)
     names = tuple(leaf_names(result))
     if not leaves or not any(np.prod(leaf.shape) for leaf in leaves):

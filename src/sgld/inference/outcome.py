@@ -1,6 +1,6 @@
-"""From what the loop returned to Draws: weights, reported positions, what became of each chain.
+"""From the output of the loop to Draws: weights, reported positions, and the status of each chain.
 
-Draws of chains that were kept in modes, weighed by what each mode holds.
+Draws of chains that are confined to modes are weighted by the mass of each mode.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from .sink import Raw
 from .tuning.mode_masses import counted, places_of, weigh
 from .tuning.several_modes import regions_of
 
-REPORTED_NUMBERS = 2**24  # numbers of positions mapped to what is reported at once
-# draws of a chain, for the support: few of a million numbers, the last among them
+REPORTED_NUMBERS = 2**24  # numbers of positions mapped at once to reported values
+# draws of a chain at which the support is checked, including the last; few of a million numbers
 MAX_SUPPORT_DRAWS, MIN_SUPPORT_DRAWS = 64, 4
 LEFT_SUPPORT = "left the support"
-MIN_DIVERGED_RATIO = 1e6  # times as far out as at its start: no support was left, the step led away
+MIN_DIVERGED_RATIO = 1e6  # distance over that at the start, from which the chain diverged
 
 
 def sampling_only(raw: Raw) -> tuple[Raw, np.ndarray]:
-    """Without the draws of steps at temperature 0, and which are left.
+    """Return the output without draws of steps at temperature 0, and the numbers of the rest.
 
-    Where a schedule turns the temperature off (cycles that explore), only the rest are draws.
+    If a schedule sets the temperature to 0 (cycles that explore), only the other steps are draws.
     """
     rows = np.arange(raw.num_draws)
     sampling = raw.temperature > 0
@@ -52,7 +52,10 @@ def sampling_only(raw: Raw) -> tuple[Raw, np.ndarray]:
 
 
 def only(raw: Raw, rows: np.ndarray | slice) -> Raw:
-    """The draws of these numbers; of a slice nothing is copied. Without positions where those of some alone are held."""
+    """Return the output with only the draws of these numbers; a slice copies nothing.
+
+    Positions are dropped if they are held for some draws only.
+    """
     left = lambda values: None if values is None else values[rows]  # noqa: E731
     return replace(
         raw, z=left(raw.z) if raw.held is None else None, held=None, step_size=raw.step_size[rows],
@@ -63,7 +66,10 @@ def only(raw: Raw, rows: np.ndarray | slice) -> Raw:
 
 
 def where_held(raw: Raw, first: int = 0, every: int = 1) -> tuple[Raw, np.ndarray]:
-    """Every so many-th, the last among them, of the draws from `first` on whose positions are held; and their numbers."""
+    """Return every `every`-th held draw from `first` on, with the last, and their numbers.
+
+    A draw is held if its position is.
+    """
     numbers = np.arange(raw.num_draws) if raw.held is None else raw.held
     begin = int(np.searchsorted(numbers, first))
     begin += (len(numbers) - 1 - begin) % every
@@ -73,12 +79,12 @@ def where_held(raw: Raw, first: int = 0, every: int = 1) -> tuple[Raw, np.ndarra
 
 
 def as_thin(plan: Plan, raw: Raw) -> Plan:
-    """The plan with the thinning that the draws have come to."""
+    """Return the plan with the present thinning of the draws."""
     return replace(plan, setup=replace(plan.setup, thin=plan.setup.thin * raw.every))
 
 
 def reported_draws(problem: Problem, plan: Plan, raw: Raw, seed: int) -> Draws:
-    """Reported draws [chain, draw, ...] with their weights."""
+    """Return reported draws [chain, draw, ...] with their weights."""
     raw, rows = sampling_only(raw)
     assert raw.z is not None
     with jax.enable_x64(
@@ -93,7 +99,7 @@ def reported_draws(problem: Problem, plan: Plan, raw: Raw, seed: int) -> Draws:
 
 
 def kept_draws(problem: Problem, plan: Plan, raw: Raw, seed: int, keep: Keep) -> Draws:
-    """What `keep` returned [chain, draw, ...], with the weights of the draws it was taken at."""
+    """Return what `keep` returned [chain, draw, ...], with the weights of its draws."""
     raw, rows = sampling_only(raw)
     leaves = [np.moveaxis(leaf, 0, 1) for leaf in raw.value]
     position = keep.layout.treedef.unflatten(leaves)
@@ -102,7 +108,7 @@ def kept_draws(problem: Problem, plan: Plan, raw: Raw, seed: int, keep: Keep) ->
 
 
 def last_positions(problem: Problem, plan: Plan, raw: Raw, seed: int, keep: Keep) -> Draws:
-    """Where the chains are at the end, as one draw of each."""
+    """Return the final positions of the chains, as one draw of each."""
     assert raw.last is not None
     final = replace(raw, step_size=raw.step_size[-1:], temperature=raw.temperature[-1:])
     position = _positions(problem, raw.last[None])
@@ -125,7 +131,10 @@ def _draws(
 
 
 def _positions(problem: Problem, z: np.ndarray) -> Any:
-    """What draws report at z [draw, chain, d], as [chain, draw, ...]; many numbers in pieces, or as they lie there."""
+    """Return the reported positions [chain, draw, ...] at z [draw, chain, d].
+
+    Large arrays are mapped in pieces, or returned as views if draws report z itself.
+    """
     if z.size > REPORTED_NUMBERS and problem.target.reports_z and z.strides[0] == z[0].nbytes:
         return problem.layout.unravelled(np.moveaxis(z, 0, 1))
     of = lambda z: problem.reported(sent(np.moveaxis(z, 0, 1)))  # noqa: E731
@@ -145,9 +154,9 @@ def _positions(problem: Problem, z: np.ndarray) -> Any:
 
 
 def _status(problem: Problem, plan: Plan, raw: Raw, chain: int, seed: int) -> str:
-    """ "ok", or at which step, in which leaf and after which rows the chain failed."""
+    """Return "ok", or a sentence with the step, leaf and rows at which the chain failed."""
     setup, step = plan.setup, int(raw.failed_at[chain])
-    if not 0 <= step < raw.num_steps:  # what happened after the last draw is nobody's concern
+    if not 0 <= step < raw.num_steps:  # failures after the last draw do not matter
         return "ok"
     where, rows_named = "", ""
     bad = np.zeros(0, bool) if raw.z is None else ~np.isfinite(raw.z[:, chain])
@@ -173,22 +182,22 @@ def _smaller(plan: Plan, step_size: float) -> str:
 
 
 def _factor(problem: Problem, raw: Raw) -> str:
-    """A sentence on a Cholesky factor of the model's that chains may have lost."""
+    """Return a sentence on a Cholesky factor of the model that chains may have lost, or ""."""
     zs = np.zeros((0, 1)) if raw.z is None else raw.z.reshape(-1, raw.z.shape[-1])
     zs = zs[np.isfinite(zs).all(axis=1)]
     if len(zs) < 2:
         return ""
-    with np.errstate(over="ignore"):  # of chains on their way out
+    with np.errstate(over="ignore"):  # chains that diverge
         sd = zs.std(0)
-    said = without_a_factor(problem, zs.mean(0), sd, " sd of its draws")
-    return f" Here {said}." if said else ""
+    cause = without_a_factor(problem, zs.mean(0), sd, " sd of its draws")
+    return f" Here {cause}." if cause else ""
 
 
 def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None = None) -> Draws:
-    """The draws, with a failure named where a chain [chain, draw, d] went where the density is 0.
+    """Return the draws, with a failure for each chain [chain, draw, d] at which the density is 0.
 
-    Seen at some draws and one row: where there is no density there is no gradient to lead back.
-    `at` says which draws `z` is of, where not of all.
+    The check uses some draws and one row: without density there is no gradient to lead back. `at`
+    holds the numbers of the draws in `z`, if these are not all.
     """
     at = np.arange(z.shape[1]) if at is None else at
     count = int(
@@ -208,7 +217,7 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
             first = int(some[int(np.argmin(inside[chain]))])
             if np.isposinf(value[chain][int(np.argmin(inside[chain]))]):
                 status[chain] = (
-                    f"chain {chain} found a log density of +inf by draw {at[first]}, where no density can be; mend the "
+                    f"chain {chain} found a log density of +inf by draw {at[first]}, which is not a density; fix the "
                     "model there, or give a bounded parameter its support with constraints= of sgld.Posterior."
                 )
                 continue
@@ -219,7 +228,7 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
 
 
 def _gone(problem: Problem, draws: Draws, z: np.ndarray, first: int, draw: int) -> str:
-    """What became of a chain z [draw, d] that is where the density is 0 at its draw `first`."""
+    """Return what happened to a chain z [draw, d] whose density is 0 at its draw `first`."""
     there = np.abs(np.asarray(z[first], np.float64))
     smaller = "a smaller step_size" if draws.plan is None else draws.plan.smaller_step
     if there.max() > MIN_DIVERGED_RATIO * (1 + np.abs(z[0]).max()):
@@ -233,7 +242,7 @@ def _gone(problem: Problem, draws: Draws, z: np.ndarray, first: int, draw: int) 
 
 @jax.jit
 def _one_row(problem: Problem, z: Any) -> Any:
-    """Log density of prior and one row."""
+    """Return the log density of the prior and one row."""
 
     def one(q):
         value = problem.log_prior(q)
@@ -245,7 +254,7 @@ def _one_row(problem: Problem, z: Any) -> Any:
 
 
 def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
-    """Mean and sd of the Gaussian that is known, per reported parameter, for the report."""
+    """Return mean and sd of the known Gaussian, per reported parameter, for the report."""
     laplace = known.gaussian
     if laplace is None or not known.usable:
         return None
@@ -258,12 +267,12 @@ def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
 
 
 def modes_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
-    """What `draws.modes` tells of the modes that are known; None where there is one."""
+    """Return what `draws.modes` shows of the known modes, or None if there is one mode."""
     return None if known.modes is None else modes_told(problem, known.modes).to_dict()
 
 
 def modes_told(problem: Problem, modes: KnownModes) -> Modes:
-    """Modes on the reported scale, with Laplace's masses."""
+    """Return the modes on the reported scale, with Laplace's masses."""
     position = np.stack([
         np.asarray(_flat_reported(problem, problem.array(z)), np.float64) for z in modes.z
     ])  # fmt: skip
@@ -277,13 +286,13 @@ def _flat_reported(problem: Problem, z: Any) -> Any:
     return problem.target.flat_reported(z)
 
 
-# -- several -------------------------------------------------------------------------------
+# -- several modes -------------------------------------------------------------------------
 
 
 def regions_of_chains(
     problem: Problem, plan: Plan, z: Float[np.ndarray, "chain draw d"]
 ) -> Int[np.ndarray, " chain"] | None:
-    """The region that each chain is kept in; None where chains are free."""
+    """Return the region that each chain is confined to, or None if chains are free."""
     sampler = plan.setup.sampler
     if not isinstance(sampler, ConfinedHMC):
         return None
@@ -293,11 +302,11 @@ def regions_of_chains(
 def weighed(
     problem: Problem, plan: Plan, draws: Draws, z: Float[np.ndarray, "chain draw d"], seed: int
 ) -> Draws:
-    """With measured masses in `draws.modes`, and weights by them.
+    """Return the draws with measured masses in `draws.modes`, and weights by them.
 
-    Chains that are free weigh the modes by themselves, and are counted where they are exact.
-    The draws of a region have its mass together. A region in which no chain is left keeps Laplace's
-    mass, of which nothing is known, and no draws.
+    Free chains weight the modes by themselves, and their draws are counted if they are exact. The
+    draws of a region have its mass together. A region without a healthy chain keeps Laplace's mass,
+    whose error is unknown, and no draws.
     """
     chain, healthy = regions_of_chains(problem, plan, z), draws.healthy
     sampler = plan.setup.sampler
@@ -308,16 +317,16 @@ def weighed(
     regions = sampler.regions
     known = _known(problem, regions)
     found = weigh(problem, known, regions, z[healthy], chain[healthy], seed)
-    told = replace(
+    modes = replace(
         modes_told(problem, known), mass=found.mass, covariance=found.covariance,
         group=np.asarray(regions.group), chain=chain,
     )  # fmt: skip
-    info = {**draws.info, "modes": told.to_dict()}
-    return replace(draws, info=info, log_weight=draws.log_weight + _log_weights(draws, told))
+    info = {**draws.info, "modes": modes.to_dict()}
+    return replace(draws, info=info, log_weight=draws.log_weight + _log_weights(draws, modes))
 
 
 def _counted(problem: Problem, plan: Plan, draws: Draws, z: np.ndarray) -> Draws:
-    """The masses by how many draws of free chains lie near each mode, where that is something to go by."""
+    """Return the draws with masses by how many draws of free chains lie near each mode."""
     modes, known = draws.modes, plan.known.modes
     if modes is None or known is None or not plan.setup.exact:
         return draws
@@ -328,12 +337,12 @@ def _counted(problem: Problem, plan: Plan, draws: Draws, z: np.ndarray) -> Draws
     found = counted(problem, regions, z)
     if found is None:
         return draws
-    told = replace(modes, mass=found.mass, covariance=found.covariance)
-    return replace(draws, info={**draws.info, "modes": told.to_dict()})
+    modes = replace(modes, mass=found.mass, covariance=found.covariance)
+    return replace(draws, info={**draws.info, "modes": modes.to_dict()})
 
 
 def _known(problem: Problem, regions: Regions) -> KnownModes:
-    """The modes of the regions: those that the run was planned with, whatever is found another time."""
+    """Return the modes of the regions with which the run was planned."""
     z = np.asarray(regions.center, np.float64)
     first = float(sums.log_density(problem, problem.array(z[0])))
     height = np.asarray(regions.height, np.float64)
@@ -342,7 +351,7 @@ def _known(problem: Problem, regions: Regions) -> KnownModes:
 
 
 def _log_weights(draws: Draws, modes: Modes) -> Float[np.ndarray, "chain 1"]:
-    """log of each region's mass over its chains."""
+    """Return the log of each region's mass divided by its number of chains."""
     assert modes.group is not None and modes.chain is not None
     count = int(modes.group.max()) + 1
     mass = np.bincount(modes.group, modes.mass, count)

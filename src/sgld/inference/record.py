@@ -395,7 +395,7 @@ def _without(kept: Any, *names: str) -> dict[str, Any]:
 
 
 def _same_keep(before: Any, now: Any, same: bool) -> bool:
-    """Return whether `keep` is the same: by hash, or under another JAX by values up to rounding."""
+    """Return whether `keep` is the same: by hash, or by values if JAX is another version."""
     if _without(before, "values") == _without(now, "values"):
         return True
     return (

@@ -1,4 +1,4 @@
-"""Step-halving: the same run with half the step, and what the two say of step 0."""
+"""`sgld.step_halving`: the same run with step h/2, and extrapolation of both runs to step 0."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .reference import asked_about, draws_of
 if TYPE_CHECKING:
     from ..regression.result import Fit
 
-MAX_HALVING_ERROR = 0.05  # how far h and h/2 may be apart, besides Monte Carlo error
-DOUBTS_LEFT = {  # doubts that half the step does not answer
+MAX_HALVING_ERROR = 0.05  # relative change of an sd from h to h/2, besides Monte Carlo error
+DOUBTS_LEFT = {  # doubts that step halving does not resolve
     MODES: "a known second mode need not have its weight",
     TAILS: "the tails are too heavy for an sd to be known from draws",
 }
@@ -33,7 +33,7 @@ DOUBTS_LEFT = {  # doubts that half the step does not answer
 def standing(
     off: np.ndarray, mean_off: np.ndarray, sd_se: np.ndarray, mean_se: np.ndarray
 ) -> Literal["off", "too uncertain to tell", "at the limit", "right"]:
-    """How sds and means that are found to be so far off, with standard errors, stand to the limits of a verdict."""
+    """Classify errors of sds and means, with their standard errors, by the limits of a verdict."""
     finite = all(np.isfinite(a).all() for a in (off, mean_off, sd_se, mean_se))
     if finite and (
         np.any(off > MAX_RATIO_ERROR + 3 * sd_se) or np.any(mean_off > MAX_MEAN_ERROR + 3 * mean_se)
@@ -48,15 +48,15 @@ def standing(
 
 @dataclass(frozen=True)
 class Halving:
-    """What half the step changes, per reported parameter.
+    """Changes of each reported parameter when the step is halved.
 
     Attributes:
-      names: of the parameters.
+      names: names of the parameters.
       sd_ratio, sd_ratio_se: sd at h over sd at h/2, and its Monte Carlo error.
       mean_shift, mean_shift_se: mean at h/2 minus mean at h, in sds.
       mean, sd: extrapolated to step 0.
-      draws: the run with half the step; first: the run itself.
-      factor: how many times its distance from the half-step run the run is off: 2, or 4/3 reshuffled.
+      draws: the run with step h/2; first: the run itself.
+      factor: the error of the run over its distance from the run with h/2: 2, or 4/3 reshuffled.
     """
 
     names: tuple[str, ...]
@@ -72,24 +72,25 @@ class Halving:
 
     @property
     def agrees(self) -> bool:
-        """Whether no sd changes by more than 5% and no mean by more than .1 sd, but for noise."""
+        """Whether no sd changes by over 5% and no mean by over .1 sd, apart from noise."""
         sds = np.abs(self.sd_ratio - 1) <= MAX_HALVING_ERROR + 3 * self.sd_ratio_se
         means = np.abs(self.mean_shift) <= 2 * MAX_HALVING_ERROR + 3 * self.mean_shift_se
         return bool(np.all(sds & means))
 
     @property
     def verdict(self) -> Verdict:
-        """What half the step says of the run, held against mean and sd extrapolated to step 0.
+        """Verdict of the run, compared with mean and sd extrapolated to step 0.
 
-        The limits are those of every verdict: an sd within 10%, a mean within .25 sd. Other modes, and
-        tails whose sd draws do not know, are the same at half the step: those doubts stay.
+        The limits are those of every verdict: an sd within 10%, a mean within .25 sd. Halving the
+        step does not change other modes, nor tails whose sd the draws do not determine: those
+          doubts stay.
         """
         ratio, mean_error = self.errors
         sd_se, mean_se = self.factor * self.sd_ratio_se, self.factor * self.mean_shift_se
         off, mean_off = np.abs(ratio - 1), np.abs(mean_error)
-        said = "half the step changes an sd by more than can be extrapolated"
+        change = "half the step changes an sd by more than can be extrapolated"
         if np.isfinite(off).all() and np.isfinite(mean_off).all():
-            said = f"by half the step an sd is {100 * np.max(off):.0f}% and a mean {np.max(mean_off):.2f} sd off at most"
+            change = f"by half the step an sd is {100 * np.max(off):.0f}% and a mean {np.max(mean_off):.2f} sd off at most"
         runs = [run for run in (self.first, self.draws) if run is not None]
         found = {run.verdict.word: run.verdict.reasons for run in runs}
         word: Word
@@ -101,18 +102,21 @@ class Halving:
             return Verdict(word, found[word], ratio, sd_se)
         decided = standing(off, mean_off, sd_se, mean_se)
         if decided == "off":
-            word, reason = "biased", f"{said}; use {smaller}."
+            word, reason = "biased", f"{change}; use {smaller}."
         elif doubts:
-            word, reason = "unknown", f"{said}, but {' and '.join(doubts.values())}."
+            word, reason = "unknown", f"{change}, but {' and '.join(doubts.values())}."
         elif decided != "right":
             also = f", or {smaller}" if decided == "at the limit" else ""
-            word, reason = "unknown", f"{said}, {decided}; use more draws{also}."
+            word, reason = "unknown", f"{change}, {decided}; use more draws{also}."
         else:
-            word, reason = "trusted", f"{said}."
+            word, reason = "trusted", f"{change}."
         return Verdict(word, (reason,), ratio, sd_se, extra={"doubts": list(doubts)})
 
     def doubts(self) -> dict[str, str]:
-        """What half the step says nothing of, and a sentence's end on each: of the verdicts, and of tails."""
+        """Return the doubts that step halving does not resolve, each with the end of a sentence.
+
+        They come from the verdicts of both runs, and from heavy tails.
+        """
         runs = [run for run in (self.first, self.draws) if run is not None]
         found = {d: DOUBTS_LEFT.get(d, d) for run in runs for d in run.verdict.doubts}
         if any(run.plan is not None and run.plan.known.other_modes for run in runs):
@@ -125,9 +129,12 @@ class Halving:
 
     @property
     def errors(self) -> tuple[np.ndarray, np.ndarray]:
-        """sd at h over that at step 0, and mean at h minus that at step 0, in sds; not finite where no sd is left."""
+        """sd at h over that at step 0, and mean at h minus that at step 0, in sds.
+
+        Both are not finite if the extrapolated sd is 0.
+        """
         sd = self.sd_ratio * self._half_sd
-        with np.errstate(divide="ignore", invalid="ignore"):  # nothing is left of an sd
+        with np.errstate(divide="ignore", invalid="ignore"):  # the extrapolated sd may be 0
             return sd / self.sd, -self.factor * self.mean_shift * self._half_sd / self.sd
 
     @property
@@ -142,8 +149,8 @@ class Halving:
             [name, *(f"{a[i]:.3f}" for a in changes), f"{self.mean[i]:.4g}", f"{self.sd[i]:.4g}"]
             for i, name in enumerate(self.names)
         ]
-        told = ["mean and sd are extrapolated to step 0", f"{self.verdict}"]
-        return "\n".join([*columns([head, *body]), *told])
+        foot = ["mean and sd are extrapolated to step 0", f"{self.verdict}"]
+        return "\n".join([*columns([head, *body]), *foot])
 
 
 def step_halving(
@@ -159,17 +166,21 @@ def step_halving(
         E(0) = 2 E(h/2) - E(h)              independent batches, full gradients: bias of order h
         E(0) = (4 E(h/2) - E(h)) / 3        reshuffled: of order h^2
 
-    for the mean and the second moment (Richardson). It sees what changes with h, at double the
-    price of the run; bias that changes slowly with h, as in a funnel's neck, it does not see.
+    for the mean and the second moment (Richardson). The check detects errors that change with h,
+    and costs twice as much as the run. It misses bias that changes slowly with h, as in a funnel's
+    neck.
 
     Args:
-      posterior, data: those of the run.
-      draws: a run of this session, whose plan is run again. Alone, draws or a fit, which know both.
-      seed: of the second run (None: the first one's plus 1).
+      posterior: the posterior of the run; or, alone, draws or a fit, which know all three.
+      data: the data of the run.
+      draws: a run of this session, whose plan is run again.
+      seed: seed of the second run (None: the first one's plus 1).
       progress: as for `sgld.sample`.
 
-    Raises: UsageError for draws without a plan (of another library, or loaded from a run with parts of
-    one's own), and of a network (`sgld.networks.step_halving`).
+    Returns: Halving, with `.verdict`.
+
+    Raises: UsageError for draws without a plan (of another library, or loaded from a run with
+    user-supplied parts), and for a network (`sgld.networks.step_halving`).
 
     Source: Richardson (1911); for SGLD, Durmus, Simsekli, Moulines, Badeau & Richard (2016).
 
@@ -191,7 +202,7 @@ def step_halving(
         raise UsageError("these draws hold no plan; run sgld.sample again.")
     if plan.setup.exact:
         raise UsageError(
-            "these draws are of an exact sampler (HMC), whose step size makes no bias that half of it could "
+            "these draws are from an exact sampler (HMC), whose step size causes no bias that step halving could "
             "show; compare with NUTS: sgld.reference."
         )
     if plan.setup.predictions:

@@ -54,7 +54,7 @@ def test_a_reference_of_other_rows_as_many_is_refused():
     same = (jnp.asarray(x, jnp.float32), x**2)
     assert sgld.confirm(run, of_rows(nuts(), same)).verdict.word == "trusted"
     for other in ((x, x**2 + 0.1 * (x > 0.5)), (x[:, None], x**2)):
-        with pytest.raises(UsageError, match="as many rows .* other values"):
+        with pytest.raises(UsageError, match=r"as many rows .* other values"):
             sgld.confirm(run, of_rows(nuts(), other))
 
 
