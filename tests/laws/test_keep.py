@@ -223,7 +223,7 @@ def test_refused_before_step_1(keep, said, tmp_path):
 def test_moments_refuse_what_they_cannot_do():
     with pytest.raises(UsageError, match="ess cannot be combined"):
         run(keep="moments", ess=400)
-    with pytest.raises(UsageError, match="temperature is 0"):
+    with pytest.raises(UsageError, match="temperature must be positive"):
         run(keep="moments", temperature=0.0)
 
 

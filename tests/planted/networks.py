@@ -459,7 +459,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: delta in the place of delta squared",
-        "(2 * friction * heat / max(V, 1e-12)) ** 2", "(2 * friction * heat / max(V, 1e-12))",
+        "(2 * friction * excess / max(V, 1e-12)) ** 2", "(2 * friction * excess / max(V, 1e-12))",
         PATH + "test_else_the_step_is_the_largest_that_the_noise_allows",
     ),
     Mutant(

@@ -1,1 +1,1 @@
-"""The run: the one compiled chunk, the loop around it, checkpoints and progress."""
+"""The run of a sampler: compiled chunk, loop around it, checkpoints, verdict and tuning."""

@@ -105,9 +105,7 @@ def _held(draws: Draws, by: Draws | Halving) -> Draws:
 
 def _by_half_the_step(draws: Draws, by: Halving) -> Verdict:
     if by.first is None or not _same(draws, by.first):
-        raise UsageError(
-            "by compares other draws; call sgld.step_halving with the draws of this run."
-        )
+        raise UsageError("by has other draws; call sgld.step_halving with the draws of this run.")
     found, own = by.verdict, draws.verdict
     if found.word == "trusted":
         return _another(
@@ -141,9 +139,7 @@ def _by_reference(draws: Draws, by: Draws) -> Verdict:
         )
     here, there = draws.info.get("num_data"), by.info.get("num_data")
     if here != there:
-        raise UsageError(
-            f"the run has {here} rows, and the reference {there}; compare runs of the same data."
-        )
+        raise UsageError(f"the run has {here} rows, and the reference {there}; use the same data.")
     if _other_rows(draws, by):
         raise UsageError(
             "the reference uses as many rows as the run, but other values; call sgld.reference with the run's draws."

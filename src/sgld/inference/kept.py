@@ -277,9 +277,7 @@ def check_moments(keep: Keep | None, ask: Request, ess: Any) -> None:
             "of given length; give num_draws, or keep a function."
         )
     if isinstance(ask.temperature, (int, float)) and ask.temperature == 0:
-        raise UsageError(
-            "temperature is 0, which gives no draws for keep='moments'; use a temperature above 0."
-        )
+        raise UsageError("temperature must be positive with keep='moments': at 0 it has no draws.")
 
 
 def _itself(position: Any) -> Any:

@@ -193,9 +193,7 @@ def judge(
     ]
     extra = {"elbo": elbo.value, "elbo_se": elbo.se}
     if laplace is None or not laplace.positive_definite:
-        reasons.append(
-            "the size of the error is not measured, because there is no Gaussian at a mode."
-        )
+        reasons.append("the size of the error is unknown: there is no Gaussian at a mode.")
         return Verdict("unknown", tuple(reasons), extra=extra)
     assert laplace.factor is not None
     gaussian = isinstance(family, MeanField | FullRank)
@@ -223,7 +221,7 @@ def judge(
         word = _measured(names, found, reasons)
     else:
         reasons.append(
-            "the bias meter cannot measure the size of the error: the posterior is far from Gaussian."
+            "the size of the error is unknown: the posterior is too far from Gaussian to measure it."
         )
     return Verdict(word, tuple(reasons), found.ratio, found.ratio_se, r2, extra=extra)
 
@@ -362,9 +360,7 @@ def _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, in
             f"Got {family!r}."
         )
     elif init_sd is not None:
-        raise UsageError(
-            "init_sd applies to Gaussian families; Reparameterised starts at its params."
-        )
+        raise UsageError("init_sd needs a Gaussian family; Reparameterised starts at its params.")
     if kl_weights not in KL_WEIGHTS:
         raise UsageError(
             f"kl_weights must be one of {', '.join(KL_WEIGHTS)}. Got {kl_weights!r}."

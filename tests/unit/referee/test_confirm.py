@@ -159,7 +159,7 @@ def test_half_the_step_sees_heavy_tails_that_no_verdict_named():
         (lambda run: of(normal(1), TRUE), "these come from elsewhere"),
         (lambda run: of(normal(1), TRUE, method="nuts", num_data=11), "has 10 rows, and the reference 11"),
         (lambda run: of({"c": normal(1)["a"]}, TRUE, method="nuts"), "'a' is not in reference"),
-        (lambda run: halving(of(normal(5), DOUBT), of(normal(1), DOUBT)), "compares other draws"),
+        (lambda run: halving(of(normal(5), DOUBT), of(normal(1), DOUBT)), "by has other draws"),
     ],
 )  # fmt: skip
 def test_what_a_run_cannot_be_held_against(by, said):

@@ -131,7 +131,7 @@ def test_any_optax_optimiser_sees_the_gradient_of_all_the_data():
          r"Normal has shape \(2,\); expected \(3,\)"),
         (dict(family=Reparameterised(lambda p: p, START)), "make must return distributions"),
         (dict(family=Reparameterised(lambda p: dist.Normal(p, 1.0), START), init_sd=1.0),
-         "init_sd applies to Gaussian"),
+         "init_sd needs a Gaussian"),
     ],
 )  # fmt: skip
 def test_mistakes_are_answered_in_sentences(change, sentence):

@@ -1,1 +1,1 @@
-"""From a model and a tolerance to a plan: mode, curvature, noise, step size."""
+"""From a model and a tolerance to a plan: mode, curvature, noise and step size."""

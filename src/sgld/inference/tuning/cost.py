@@ -1,38 +1,39 @@
-"""Estimator, batch and order by their predicted cost per effective draw.
+"""Predicted costs of a run: per effective draw, of exact chains, in memory, and in total; lengths.
 
-What an ensemble of exact chains would cost, predicted in counted operations, and how many chains.
+Choice of estimator, batch and order: by their predicted cost per effective draw.
 
-A leapfrog of C chains takes their gradients, priced by what is counted in the model's jaxpr, and for
-each two products with the metric's factor:
+Ensembles of exact chains: their cost is predicted in counted operations, and determines how many
+chains there are. A leapfrog of C chains takes their gradients, whose cost is counted in the model's
+jaxpr, and for each chain two products with the metric's factor:
 
     seconds = shared + C (each + 2 METRIC_SECONDS d^2)
 
-Where trajectories follow some rows for all, a leapfrog takes their share of that, and the end of the
-trajectory END_GRADIENTS of all.
+If trajectories follow a guide of some rows, a leapfrog takes their share of that, and the end of
+the trajectory END_GRADIENTS of all rows.
 
-No clock is read when a plan is made. Chains learn their metric from one another, and few learn a
-worse one (16 on a Gaussian process of 53 parameters took twice the seconds of 64, and some diverged):
-fewer are taken only where 64 are not affordable.
+No clock is read when a plan is made. Chains adapt their metric from one another, and fewer chains
+adapt a worse one (16 on a Gaussian process of 53 parameters took twice the seconds of 64, and some
+diverged): fewer are used only if 64 are not affordable.
 
-The memory that a run takes, predicted from what was asked before anything is computed, and from its plan.
+Memory of a run: predicted from the request before any computation, and again from its plan.
 
     bytes = KEPT_BYTES draws chains d + CARRIED_BYTES chains d
 
-A draw's number is held as a position, a gradient and what is reported, and again in float64 where
-the verdict looks at it: of more than a thousand parameters at some at a time. Measured at the peak.
+A draw's number is held as a position, a gradient and a reported value, and again in float64 for the
+verdict, in parts for more than a thousand parameters. The constants were measured at the peak.
 
-What a plan will take, predicted before it runs: gradients, seconds and memory.
+Totals of a plan: gradients, seconds and memory, counted from the plan's own numbers. A chain's step
+takes the gradient of its rows, normals and the metric's products, whose costs are as in
+`model.cost`,
 
-Counted from the plan's own numbers. Seconds: a chain's step takes the gradient of its rows, normals and
-the metric's products, all priced as in `problem.operations`,
+    seconds = steps (STEP_SECONDS + shared + chains (CHAIN_STEP_SECONDS + rows row_price +
+    NORMAL_SECONDS d + 2 METRIC_SECONDS d^2))
 
-    seconds = steps (STEP_SECONDS + shared + chains (CHAIN_STEP_SECONDS + rows row_price + NORMAL_SECONDS d + 2 METRIC_SECONDS d^2))
+and a trajectory takes as many gradients of all rows as it has leapfrogs. The constants of bytes are
+resident memory of runs of 10^5 to 10^7 kept numbers and of tables of 10 to 50 MiB. All were
+measured once; no clock is read.
 
-and a trajectory so many gradients of all rows as it has leapfrogs. Bytes: the constants are resident
-memory of runs of 10^5 to 10^7 kept numbers and of tables of 10 to 50 MiB. All were measured once; no
-clock is read.
-
-How long to run: burn-in, thinning, draws.
+Lengths of a run: burn-in, thinning and draws.
 """
 
 from __future__ import annotations
@@ -60,24 +61,24 @@ from ...samplers.stationary import Law, largest_step, of_sampler
 from .ensemble import ENSEMBLE_CHAINS, TRAJECTORIES
 from .parts import sampler_of
 
-FETCH_SECONDS = 5e-10  # seconds of a number of a row that is taken out of the table
-# that take gradients of a large table together: a step of each at 20,000 x 1,000 takes 3.4 ms of 4, 1.3 of 16,
-# 1.1 of 32, .7 of 64; of a posterior that is nearly Gaussian, as each of so many goes a short way
+FETCH_SECONDS = 5e-10  # seconds per number of a row that is read from the table
+# chains that take gradients of a large table together: a step of each at 20,000 x 1,000 takes 3.4 ms with 4 chains,
+# 1.3 with 16, 1.1 with 32, .7 with 64; only if the posterior is nearly Gaussian, as each chain is short
 SHARING_CHAINS, MAX_MANY_CHAINS_NU = 64, 0.3
 
 STEP_OVERHEAD_ROWS = 32  # rows whose gradients cost as much as a step's fixed part
-# largest step under noise correction, in units of the posterior; .15: 1.75 times the steps
+# largest step under noise correction, in units of the posterior; .15 would take 1.75 times the steps
 MAX_CORRECTED_STEP = 0.3
-# and of exact gradients near a Gaussian, for so much of an sd's error at most
+# the same with exact gradients near a Gaussian, and the largest relative error of an sd for it
 MAX_EXACT_STEP, MAX_SD_ERROR = 0.8, 0.025
-MAX_STABLE_STEP = 0.5  # largest step times the curvature of a batch apart from that of all rows
-MAX_ROW_THROW_SDS = 3.0  # sds that the largest row of a batch may move a chain by in a step
-MAX_COST_RATIO = 0.9  # of the cost without them, that rows in every batch must get down to
+MAX_STABLE_STEP = 0.5  # largest step times the deviation of a batch's curvature from all rows'
+MAX_ROW_THROW_SDS = 3.0  # sds by which the largest row of a batch may move a chain in a step
+MAX_COST_RATIO = 0.9  # largest ratio of the cost with rows in every batch to that without
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An estimator on batches, and what it costs."""
+    """An estimator on batches, and its cost."""
 
     gradient: Any
     batch_size: int
@@ -85,16 +86,16 @@ class Choice:
     corrected: bool
     cost: float
     noise: float = 0.0  # variance of the gradient in the noisiest direction
-    longest: float = np.inf  # step, whatever the noise
-    always: int = 0  # of the rows with the largest gradients, in every batch
-    chains: int = 0  # that pay, 0: as many as usual
+    longest: float = np.inf  # largest step, whatever the noise
+    always: int = 0  # number of rows with the largest gradients that are in every batch
+    chains: int = 0  # number of chains, 0: as usual
 
 
 class Together(NamedTuple):
-    """How chains take gradients of all rows, together.
+    """How chains take gradients of all rows together.
 
-    chains: how many (0: as many as usual); row: what a row costs them, over one of a chain's own batch;
-    step: the largest under noise correction.
+    chains: how many (0: the usual number); row: cost of a row to them, over that of a row in a
+    chain's own batch; step: the largest step under noise correction.
     """
 
     chains: int = 0
@@ -103,12 +104,13 @@ class Together(NamedTuple):
 
 
 def together(problem: Problem, ask: Request, nu: float, bias: float) -> Together:
-    """A large table in memory is read once for all chains, by products of matrices.
+    """Return how chains share a large table in memory, which matrix products read once for all.
 
-    A row costs a chain row_price + FETCH_SECONDS width where it takes it by itself, row_price + FETCH_SECONDS
-    width / chains where all take it. With an exact gradient a corrected step h whitens to the variance
-    1 + h (E U'' - 1) / 2, U'' the curvature over the metric's, and (E U'' - 1)^2 is at most nu: the
-    sd is within `bias` up to h = 4 bias / nu^{1/2}. Many chains where nobody asked for lengths of any.
+    A row costs a chain row_price + FETCH_SECONDS width if it reads the row by itself, and row_price
+    + FETCH_SECONDS width / chains if all chains share it. With an exact gradient a corrected step h
+    whitens to the variance 1 + h (E U'' - 1) / 2, U'' the curvature over the metric's, and (E U'' -
+    1)^2 is at most nu: the sd is within `bias` up to h = 4 bias / nu^{1/2}. There are many chains
+    if no lengths were requested.
     """
     if problem.mesh is not None or not goes_by_tiles(Full(), problem):
         return Together()
@@ -126,17 +128,17 @@ def priced_choice(
     source: Source, levels: tuple[Levels, Levels], ask: Request, correctable: bool, bias: float, T: float,
     longest: float = np.inf, whole: Together = Together(),
 ) -> Choice:  # fmt: skip
-    """The cheapest of control variates, plain minibatches and full gradients, per draw.
+    """Return the cheapest of control variates, plain minibatches and full gradients, per draw.
 
-    `levels` of plain and of centred gradients, made as they are asked for: rows are put into every
-    batch as long as that may pay. `longest`: the largest step, whatever the noise. `whole`: how
+    `levels` of plain and of centred gradients are computed on demand: rows are put into every batch
+    as long as that may pay. `longest` is the largest step, whatever the noise. `whole` says how
     full gradients are taken.
     """
     N, sampler = source.num_data, sampler_of(ask)
     given = None if is_auto(ask.gradient) else ask.gradient
 
     def priced(gradient: Any, n: int, order: str, level: Level, correctable: bool) -> Choice:
-        """Rows per effective draw, on a one-dimensional whitened target."""
+        """Return the cost in rows per effective draw, on a one-dimensional whitened target."""
         share = 1 / n - 1 / N
         V, thrown = level.variance * share, MAX_ROW_THROW_SDS * n / max(level.size, 1e-12)
         most = min(longest, MAX_STABLE_STEP / max(level.curved * share, 1e-12), thrown)
@@ -148,7 +150,7 @@ def priced_choice(
         else:
             one = np.ones((1, 1))
             law = of_sampler(Law(np.ones(1), one, V * one, one, period), sampler)
-            assert law is not None  # a sampler without one was refused
+            assert law is not None  # the caller refuses a sampler without one
             rate = law.rate(min(most, largest_step(law, bias, T)))
         rows, chains = n + level.always, 0
         if isinstance(gradient, Full):
@@ -194,26 +196,26 @@ def _cost(choice: Choice) -> float:
 
 
 def corrected_step(largest_noise: float, T: float) -> float:
-    """The step that noise correction allows, at the noise's variance in the noisiest direction."""
+    """Return the step that noise correction allows, by the noise of the noisiest direction."""
     return 0.8 * T / (T + largest_noise)
 
 
-# -- exact price ---------------------------------------------------------------------------
+# -- exact chains --------------------------------------------------------------------------
 
 
 METRIC_SECONDS = 1.5e-11  # seconds of a multiplication and addition
-EXACT_DRAWS = 12_800  # of all chains together, before a run is prolonged: 200 each of 64
-# times as many, up to so many numbers, in so many seconds
+EXACT_DRAWS = 12_800  # draws of all chains together, before a run is prolonged: 200 each of 64
+# largest multiple of these draws, of their numbers, and of their seconds, for a cheap model
 MAX_EXACT_GROWTH, MAX_EXACT_NUMBERS, MAX_SHORT_SECONDS = 4, 2**20, 2.0
-# predicted seconds up to which nothing else is tried, where something else might do
+# predicted seconds up to which exact chains are tried first, if another method might do
 MAX_CHEAP_SECONDS = 5.0
-EXACT_SECONDS = 60.0  # and where nothing else would
-END_GRADIENTS = 2.0  # gradients that log p at the end of a trajectory takes as long as: softplus
-REDUCED_CHAINS, REDUCED_DRAWS = 16, 3_840  # where the usual ones would take more than that
+EXACT_SECONDS = 60.0  # the same if no other method would
+END_GRADIENTS = 2.0  # cost in gradients of log p at the end of a trajectory: softplus
+REDUCED_CHAINS, REDUCED_DRAWS = 16, 3_840  # if the usual ones would exceed EXACT_SECONDS
 
 
 class Exact(NamedTuple):
-    """How many chains, how many draws of each, and the predicted seconds of warm-up and draws."""
+    """Number of chains, draws of each, and the predicted seconds of warm-up and draws."""
 
     chains: int
     draws: int
@@ -221,10 +223,11 @@ class Exact(NamedTuple):
 
 
 def exact_chains(price: Price, dimension: int, share: float = 1.0) -> Exact:
-    """Chains and draws for a gradient of this price, of which `share` is followed.
+    """Return chains and draws for a gradient of this cost, of which a guide follows `share`.
 
-    More draws where they cost next to nothing, for the tails' sake: of Student's t with 2.5 degrees of
-    freedom 2 of 6 runs of 12,800 draws seemed to have light tails, 1 of 10 of 51,200.
+    There are more draws if they cost next to nothing, to detect heavy tails: for Student's t with
+    2.5 degrees of freedom 2 of 6 runs of 12,800 draws seemed to have light tails, 1 of 10 of
+    51,200.
     """
     one = trajectory_seconds(price, dimension, ENSEMBLE_CHAINS)
     affordable = min(MAX_EXACT_NUMBERS // dimension, MAX_SHORT_SECONDS / one * ENSEMBLE_CHAINS)
@@ -241,8 +244,11 @@ def exact_chains(price: Price, dimension: int, share: float = 1.0) -> Exact:
 
 
 def trajectory_seconds(price: Price, dimension: int, chains: int) -> float:
-    """Of one trajectory of every chain, 5 d^{1/4} leapfrogs: the step that is accepted falls as
-    d^{-1/4}, and posteriors far from Gaussian take a few times as many as a Gaussian."""
+    """Return the seconds of one trajectory of every chain, 5 d^{1/4} leapfrogs.
+
+    The step that is accepted falls as d^{-1/4}, and posteriors far from Gaussian take a few times
+    as many leapfrogs as a Gaussian.
+    """
     d = dimension
     return 5 * d**0.25 * (price.seconds(chains) + chains * 2 * METRIC_SECONDS * d**2)
 
@@ -250,29 +256,29 @@ def trajectory_seconds(price: Price, dimension: int, chains: int) -> float:
 # -- memory --------------------------------------------------------------------------------
 
 
-# bytes of each number of a draw, and beyond so many
+# bytes per number of a draw; the same for more numbers per draw than WIDE_NUMBERS
 KEPT_BYTES, WIDE_BYTES, WIDE_NUMBERS = 112, 40, 1000
-CARRIED_BYTES = 80.0  # of each number of a chain's position: starts, carry, what is sent of it
-MIN_DRAWS_PER_CHAIN = 20  # of a chain, whatever was left open
+CARRIED_BYTES = 80.0  # bytes per number of a chain's position: starts, carry, transfers
+MIN_DRAWS_PER_CHAIN = 20  # least draws of a chain, for any request
 MIN_CHAINS = 4
 
 
 def draws_bytes(num_chains: int, num_draws: int, width: int) -> int:
-    """Bytes of the draws at the peak, of `width` kept numbers each."""
+    """Return the bytes of the draws at the peak, of `width` kept numbers each."""
     return (KEPT_BYTES if width <= WIDE_NUMBERS else WIDE_BYTES) * num_chains * num_draws * width
 
 
 def check_asked(problem: Problem, ask: Request, kept: int | None = None) -> None:
-    """UsageError where what was asked takes more memory than there is, whatever the plan will be."""
+    """Raise UsageError if the request takes more memory than there is, whatever the plan."""
     chains = MIN_CHAINS if is_auto(ask.num_chains) else ask.num_chains
     draws = MIN_DRAWS_PER_CHAIN if is_auto(ask.num_draws) else ask.num_draws
-    if ask.max_steps is not None:  # and so no more draws than that
+    if ask.max_steps is not None:  # limits the draws
         draws = min(draws, ask.max_steps)
     check_planned(chains, draws, problem.dimension, kept)
 
 
 def check_planned(num_chains: int, num_draws: int, dimension: int, kept: int | None = None) -> None:
-    """The same of a plan, in which nothing is open."""
+    """Raise UsageError if a plan takes more memory than there is."""
     width = f"{dimension:,} parameter{'s' * (dimension != 1)}"
     if kept is not None:
         width = f"{kept:,} kept number{'s' * (kept != 1)}"
@@ -289,20 +295,23 @@ def check_planned(num_chains: int, num_draws: int, dimension: int, kept: int | N
 
 # seconds of a step: of all chains together, and of each
 STEP_SECONDS, CHAIN_STEP_SECONDS = 5e-7, 1e-7
-# of a normal drawn, used and kept, and of a count of bits
+# seconds of a normal drawn, used and kept, and of a count of bits
 NORMAL_SECONDS, BIT_COUNT_SECONDS = 6e-9, 3e-9
-VERDICT_SECONDS = 6e-7  # of a number of a draw that is kept: ESS, R-hat, quantiles
+VERDICT_SECONDS = 6e-7  # seconds per kept number of a draw: ESS, R-hat, quantiles
 INTERPRETER_BYTES = 380 * 2**20  # JAX, its compiled functions, the interpreter
-ROW_COPIES = 6  # times the rows: the user's, shuffled, on the device, pieces of them at work
-NORMAL_BYTES = 16  # of a normal
-# of a chain's normals that are drawn at once, at most
+ROW_COPIES = 6  # copies of the rows: the user's, shuffled, on the device, pieces at work
+NORMAL_BYTES = 16  # bytes of a normal
+# steps, and normals, of a chain that are drawn at once, at most
 MAX_STEPS_OF_NORMALS, MAX_NORMALS_AT_ONCE = 512, 2**16
-DENSE_BYTES = 80  # of a number of a dense matrix
-ROW_GRADIENT_BYTES = 32  # of a row whose gradient is taken, in each chain
+DENSE_BYTES = 80  # bytes per number of a dense matrix
+ROW_GRADIENT_BYTES = 32  # bytes per row whose gradient is taken, in each chain
 
 
 def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predicted:
-    """Of a run whose rows are in the setup's batches; `kept` as for `predicted_bytes`."""
+    """Predict gradients, seconds and bytes of a run whose rows are in the setup's batches.
+
+    `kept` is as for `predicted_bytes`.
+    """
     d, N, chains = problem.dimension, problem.num_data, setup.num_chains
     steps = setup.steps()
     whole, metric = gradient_price(problem), 0.0
@@ -319,7 +328,7 @@ def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predic
     elif not exact:
         rows = setup.batch_size or N
         one = row_price(problem) + FETCH_SECONDS * problem.source.row_width
-        # differences from a centre, or a table, take the batch's gradients there, too
+        # control variates and SAGA take the batch's gradients at a centre, or in a table, too
         rows *= 1 if type(setup.gradient).__name__ == "Minibatch" else 2
         price = Price(max(0.0, whole.each - N * row_price(problem)) + rows * one, whole.shared)
     injected = NORMAL_SECONDS if setup.noise == "normal" else BIT_COUNT_SECONDS
@@ -332,9 +341,9 @@ def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predic
 
 
 def predicted_bytes(problem: Problem, setup: Setup, kept: int | None = None) -> int:
-    """Peak resident memory of a run, its verdict included.
+    """Return the peak resident memory of a run, including its verdict.
 
-    `kept`: the numbers that a draw leaves, those of the position if None; 0 where only moments are.
+    `kept`: the numbers kept per draw (None: those of the position; 0 for moments).
     """
     d, N, chains = problem.dimension, problem.num_data, setup.num_chains
     held = problem.has_rows and not problem.rows_on_disk
@@ -351,20 +360,20 @@ def predicted_bytes(problem: Problem, setup: Setup, kept: int | None = None) -> 
 # -- lengths -------------------------------------------------------------------------------
 
 
-DEFAULT_DRAWS = 1000  # of each of four chains
-# most steps of a chain that the library takes by itself
+DEFAULT_DRAWS = 1000  # draws of each of four chains
+# largest number of steps of a chain that the library takes by itself: of an unreliable plan, and of others
 MAX_SHORT_RUN_STEPS, MAX_RUN_STEPS = 10**5, 10**8
-# steps, and rows x steps, where an optimiser chose the starts
+# least steps, and largest rows x steps, if an optimiser chose the starts
 MIN_OPTIMISED_STEPS, MAX_ROW_STEPS = 2000, 2**26
-# most draws, and those that max_steps leaves by less thinning
+# largest number of draws, and number to which max_steps reduces thinning
 MAX_PLANNED_DRAWS, MIN_THINNED_DRAWS = 10**5, 50
-# share that a step forgets from which every step is a draw: for a variance .84 independent ones
+# share that a step forgets from which every step is a draw: .84 independent draws for a variance
 MIN_FORGET_SHARE = 0.7
 MIN_BURN_IN = 1000  # least burn-in of an adaptive preconditioner
 
 
 def with_lengths(plan: Plan, ask: Request) -> Plan:
-    """The plan with those of its setup."""
+    """Return the plan with burn-in, thinning and draws."""
     setup = plan.setup
     num_chains = ask.chains(setup.num_chains or (ENSEMBLE_CHAINS if setup.exact else 4))
     if setup.exact:
@@ -372,7 +381,7 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
             plan, setup=replace(setup, num_chains=num_chains, **_exact(plan, ask, num_chains))
         )
     rate = _rate(plan, ask.tolerance)
-    # where nothing is promised anyway, nobody waits for billions of steps
+    # a plan without a promised accuracy does not justify billions of steps
     longest = (
         MAX_SHORT_RUN_STEPS if plan.known.hopeless or setup.starts is not None else MAX_RUN_STEPS
     )
@@ -416,21 +425,21 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
 
 
 def _whole(steps: float) -> int:
-    """Steps, rounded up where they are not whole to rounding: the last bit of a rate decides nothing."""
+    """Return steps rounded up, except for rounding errors, so the last bit decides nothing."""
     return math.ceil(steps * (1 - 1e-6))
 
 
 def _check_long(ask: Request, rate: float) -> None:
-    """UsageError where a step by hand would take the library more steps than it takes by itself."""
+    """Raise UsageError if a manual step would take more steps than the library takes by itself."""
     if is_auto(ask.burn_in) and 6 / rate > MAX_RUN_STEPS:
         raise UsageError(
-            f"step_size is so small that burn-in alone would take {6 / rate:.1e} steps or more, and no run "
-            f"takes more than {MAX_RUN_STEPS:,} by itself; give a larger one, or burn_in or max_steps to have it all the same."
+            f"step_size is so small that burn-in alone would take {6 / rate:.1e} steps or more, above the default limit "
+            f"of {MAX_RUN_STEPS:,}; give a larger step_size, or burn_in or max_steps to run it nevertheless."
         )
 
 
 def _exact(plan: Plan, ask: Request, num_chains: int) -> dict[str, int]:
-    """Of chains that have settled already: every trajectory is a draw."""
+    """Return the lengths of chains that have already settled: every trajectory is a draw."""
     burn_in = plan.setup.burn_in if is_auto(ask.burn_in) else int(ask.burn_in)
     thin = 1 if is_auto(ask.thin) else int(ask.thin)
     if is_auto(ask.num_draws):
@@ -444,8 +453,8 @@ def _exact(plan: Plan, ask: Request, num_chains: int) -> dict[str, int]:
 
 
 def _rate(plan: Plan, tolerance: float) -> float:
-    """The share that a step forgets in the slowest direction."""
+    """Return the share that a step forgets in the slowest direction."""
     if plan.law is not None:
         return max(plan.law.rate(float(plan.setup.step_size(0))), 1e-12)
-    # without a law the step is `tolerance` of the stiffest direction's time scale
+    # without a stationary distribution the step is `tolerance` of the stiffest direction's time scale
     return tolerance / 10 if plan.rate is None else plan.rate

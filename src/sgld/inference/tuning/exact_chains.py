@@ -1,9 +1,10 @@
-"""Plans from an ensemble of exact chains: posteriors far from the Gaussian at their mode.
+"""Plans from an ensemble of exact chains, for posteriors far from the Gaussian at their mode.
 
-Where the gradient over all rows is cheap, the run goes on with the chains that learnt metric, step and
-length: Hamiltonian Monte Carlo, without a step-size bias. Of more rows the chains see some, which
-stand for all (each counts N / n times): their law has the scales of the posterior at a centre a few
-sds off, which is what a metric needs; the run then takes batches of all rows.
+If the gradient over all rows is cheap, the run continues with the chains that adapted metric, step
+and length: Hamiltonian Monte Carlo, without a step-size bias. If there are more rows, the chains
+use a sample of them, in which each row counts N / n times. Their stationary distribution has the
+scales of the posterior at a centre a few sds off, which suffices for a metric. The run then uses
+batches of all rows.
 """
 
 from __future__ import annotations
@@ -53,22 +54,21 @@ from .surrogate import (
 def from_chains(
     problem: Problem, ask: Request, known: Known, T: float, *, first: bool
 ) -> Plan | None:
-    """Exact chains where they are affordable; None where they are not, and nothing is learnt from some rows.
+    """Return a plan of exact chains, or None if they cost too much and some rows give no metric.
 
-    For what is wholly left to the library, at T = 1. As a `first` attempt, a posterior that the
-    Gaussian says something of is left to it unless the chains are cheap; one that it says nothing of
-    is given batches and a metric from chains on some rows, where all are too many.
+    It requires that everything is left to the library, and T = 1. In a `first` attempt, a posterior
+    that its Gaussian describes partly is left to the Gaussian unless the chains are cheap. If the
+    Gaussian is useless and all rows are too many, the plan uses batches, with a metric from chains
+    on some rows.
     """
     given = (ask.sampler, ask.gradient, ask.preconditioner, ask.batch_size, ask.order)
     open_ = all(is_auto(value) for value in given)
     if not (open_ and ask.noise != "binomial" and dense_pays(problem) and T == 1):
         return None
     if any(doubt.kind not in ("tails", "unseen") for doubt in known.doubts):
-        return (
-            None  # where a jump costs trajectories, no step is short enough: adaptation never ends
-        )
+        return None  # if a jump costs trajectories, no step is short enough: adaptation never ends
     if hopelessly_many(problem, known):
-        return None  # each chain would stay where it began, at the price of all
+        return None  # each chain would stay where it began, at the cost of all
     alone = known.hopeless or known.elsewhere or not first
     price, some = gradient_price(problem), guide_rows(problem)
     exact = exact_chains(price, problem.dimension)
@@ -92,7 +92,7 @@ def from_chains(
 
 
 class _Center(NamedTuple):
-    """Where chains start around, and a factor of the covariance they start with."""
+    """Point around which chains start, and a factor of their initial covariance."""
 
     z: Float[np.ndarray, " d"]
     factor: Float[np.ndarray, "d d"]
@@ -105,7 +105,7 @@ def _ensemble(
     chains: int = ENSEMBLE_CHAINS,
     far: Sequence[Float[np.ndarray, " d"]] = (),
 ) -> Ensemble:
-    """Warmed-up chains from every centre, guided where that pays."""
+    """Return warmed-up chains from every centre, guided if a guide pays."""
     begun = _begin(problem, known, seed, chains, far)
     found = _guided(problem, known, seed, begun)
     if found is None:
@@ -115,7 +115,7 @@ def _ensemble(
 
 
 class _Begun(NamedTuple):
-    """Where chains begin, the last `far` of them at places far from all centres."""
+    """Starts of chains; the last `far` of them lie far from all centres."""
 
     zs: Float[np.ndarray, "chain d"]
     centers: list[_Center]
@@ -129,7 +129,7 @@ def _begin(
     chains: int,
     far: Sequence[Float[np.ndarray, " d"]] = (),
 ) -> _Begun:
-    """Near every centre; the last group at the places `far` from all, if there are any."""
+    """Return starts near every centre, and for the last group at the points `far`, if any."""
     centers = _centers(problem, known)[:chains]
     last = chains // CHAIN_GROUPS if far else 0
     zs = np.concatenate([
@@ -142,7 +142,10 @@ def _begin(
 
 
 def _guided(problem: Problem, known: Known, seed: int, begun: _Begun) -> Ensemble | None:
-    """Chains that follow a guide around the Gaussian's centre; None where there is another, or no guide leads."""
+    """Return chains that follow a guide around the Gaussian's centre.
+
+    None if there is another centre, or no guide is accurate.
+    """
     gaussian = known.gaussian
     if gaussian is None or begun.far or [c.z is gaussian.center for c in begun.centers] != [True]:
         return None
@@ -153,10 +156,10 @@ def _guided(problem: Problem, known: Known, seed: int, begun: _Begun) -> Ensembl
 
 
 def _in_order(found: Ensemble, begun: _Begun) -> Ensemble:
-    """By the centres near which the chains ended, and there by their log density.
+    """Order chains by the centre nearest to their end, then by their log density.
 
-    Groups of neighbours then differ as much as they can at the start, and if they still do at the end,
-    the chains have not mixed.
+    Neighbouring groups then differ as much as possible at the start. If they still differ at the
+    end, the chains have not mixed.
     """
     chains, d = found.zs.shape
     away = found.zs[:, None] - np.array([center.z for center in begun.centers])
@@ -167,7 +170,7 @@ def _in_order(found: Ensemble, begun: _Begun) -> Ensemble:
 
 
 def _centers(problem: Problem, known: Known) -> list[_Center]:
-    """Every mode that is known, with its Gaussian; the start, where they are of no use."""
+    """Return every known mode with its Gaussian, or the start if the Gaussians are useless."""
     gaussian = known.gaussian
     if isinstance(gaussian, Laplace) and _holds_mass(problem, gaussian):
         assert gaussian.factor is not None
@@ -184,7 +187,7 @@ def _centers(problem: Problem, known: Known) -> list[_Center]:
 def _starts(
     problem: Problem, center: _Center, count: int, seed: int, number: int
 ) -> Float[np.ndarray, "count d"]:
-    """center + 2 factor xi, each drawn in until it is not far less dense than the centre."""
+    """Return center + 2 factor xi, moved inwards while far less dense than the centre."""
     xi = generator(seed, TUNING_STREAM, 5 + 2**8 * number).standard_normal((count, center.z.size))
     away = 2 * xi @ center.factor.T
     values = lambda zs: np.array(  # noqa: E731
@@ -201,7 +204,7 @@ def _starts(
 
 
 def _on_all(problem: Problem, ask: Request, known: Known, exact: Exact) -> Plan:
-    """The chains go on, with exact gradients; in the modes they are in, where these are apart."""
+    """Return a plan in which chains continue with exact gradients, confined to distant modes."""
 
     def dispersed(gaussian: Laplace, count: int, number: int) -> np.ndarray:
         assert gaussian.factor is not None
@@ -216,7 +219,7 @@ def _on_all(problem: Problem, ask: Request, known: Known, exact: Exact) -> Plan:
 
 
 def _on_all_guided(problem: Problem, ask: Request, known: Known, exact: Exact) -> Plan | None:
-    """The chains go on, all rows accepting what some of them propose; None where these do not stand for all."""
+    """Return a plan in which all rows accept what a guide proposes; None if it is inaccurate."""
     far = [doubt.start for doubt in known.doubts if doubt.start is not None]
     begun = _begin(problem, known, ask.seed, exact.chains, far)
     found = _guided(problem, known, ask.seed, begun)
@@ -235,7 +238,7 @@ def _going_on(problem: Problem, known: Known, exact: Exact, found: Ensemble) -> 
 
 
 def _in_batches(problem: Problem, ask: Request, known: Known) -> Plan:
-    """Batches whose noise, measured where the chains on some rows ended, the tolerance allows."""
+    """Return a plan of batches whose noise, measured at chains on some rows, is tolerable."""
     some = on_some(problem, rows_apart(problem, known, ask.seed))
     found = _ensemble(some, known, ask.seed)
     D, bias = _metric(found, problem), ask.tolerance / 2
@@ -244,8 +247,8 @@ def _in_batches(problem: Problem, ask: Request, known: Known) -> Plan:
     around = Laplace(found.zs.mean(0), precision, found.factor, 1.0, np.zeros(len(precision)))
     survey = row_noise(problem, around, ask.seed)
     centred = partial(dense_levels, survey.centred, found.factor, 1.0)
-    # plain gradients vary by where they are taken, and far from a Gaussian that is no one number:
-    # with 3 events in 100,000 rows they made the intercept's sd 30 times too wide
+    # the noise of plain gradients depends on the position, and far from a Gaussian no number describes
+    # it: with 3 events in 100,000 rows it made the intercept's sd 30 times too wide
     ask = replace(ask, gradient=ControlVariates())
     choice = priced_choice(problem.source, (centred, centred), ask, False, bias, 1.0, step)
     problem, always = in_batches(problem, choice.batch_size, choice.order, choice.gradient), None
@@ -255,7 +258,7 @@ def _in_batches(problem: Problem, ask: Request, known: Known) -> Plan:
     one = np.ones((1, 1))
     law = Law(np.ones(1), one, choice.noise * one, one, shuffled_period(problem))
     h = min(choice.longest, largest_step(law, bias))
-    note = f"metric and step were learnt on {MAX_GUIDE_ROWS} of {problem.num_data} rows, which stood for all."
+    note = f"metric and step were estimated on {MAX_GUIDE_ROWS} of {problem.num_data} rows, weighted to represent all."
     setup = Setup(
         sampler_of(ask), gradient, D, as_schedule(h, "step_size"), *problem.batches, starts=found.zs,
         always=always,
@@ -268,10 +271,10 @@ def _metric(found: Ensemble, problem: Problem) -> Dense:
 
 
 def _holds_mass(problem: Problem, laplace: Laplace) -> bool:
-    """Whether the Gaussian at the mode is near where the posterior's mass can be.
+    """Return whether the Gaussian at the mode is near the bulk of the posterior's mass.
 
-    A density without a bound (a scale that goes to 0) draws the mode's search into a spike:
-    there the Gaussian's own draws have no finite density, or are far less dense than the start.
+    An unbounded density (a scale that goes to 0) attracts the search for the mode into a spike.
+    There the Gaussian's own draws have no finite density, or are far less dense than the start.
     """
     if laplace.factor is None:
         return False

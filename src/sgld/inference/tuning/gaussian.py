@@ -1,6 +1,6 @@
-"""Plans from the Gaussian that is known: everything that its curvature and the rows' noise decide.
+"""Plans from the known Gaussian: choices that its curvature and the rows' noise determine.
 
-A model that does not fit its data, noticed by the spread of the rows' scores.
+The module also detects a model that does not fit its data, by the spread of the rows' scores.
 """
 
 from __future__ import annotations
@@ -49,18 +49,19 @@ from .parts import (
 # -- misfit --------------------------------------------------------------------------------
 
 
-MIN_PARAMETER_ROWS = 5  # rows for each parameter that they determine, to judge the model by
-MAX_MISFIT_SE = 0.15  # largest standard error of a misfit that is told, as a share
-MIN_REPORTED_MISFIT = 2.0  # scores that vary so much more, or less, than the model implies are told
-# and where a few rows decide: in a right model one such row's share is that of a squared normal variable
+MIN_PARAMETER_ROWS = 5  # rows per parameter that they determine, to judge the model
+MAX_MISFIT_SE = 0.15  # largest relative standard error of a reported misfit
+MIN_REPORTED_MISFIT = 2.0  # least reported ratio of the scores' variance to the implied one
+# the same if a few rows dominate: in a right model one such row's share is a squared normal variable
 MIN_FEW_ROWS_MISFIT = 10.0
 
 
 def misfit(problem: Problem, laplace: Laplace, mean: float, variance: float) -> float | None:
-    """tr F^T (N V_S) F over tr F^T J_lik F, from mean and variance of all rows' (N ||F^T g_i||)^2: about 1 in a well-specified model.
+    """Return tr F^T (N V_S) F over tr F^T J_lik F, about 1 in a well-specified model.
 
-    The denominator is the number of parameters that the data determine; fitting them takes so many
-    of N squared scores. None where too few rows are left, or a few of them decide and could do so by chance.
+    It uses mean and variance of all rows' (N ||F^T g_i||)^2. The denominator is the number of
+    parameters that the data determine; fitting them uses up as many of N squared scores. None if
+    too few rows are left, or if a few rows dominate and could do so by chance.
     """
     N = problem.num_data
     prior = np.asarray(sums.prior_curvature(problem, problem.array(laplace.center)), np.float64)
@@ -74,7 +75,7 @@ def misfit(problem: Problem, laplace: Laplace, mean: float, variance: float) -> 
 
 
 def misfit_notes(misfit: float | None, num_data: int) -> tuple[str, ...]:
-    """What is said of it."""
+    """Return the note on a misfit, if it is large enough to report."""
     if misfit is None or 1 / MIN_REPORTED_MISFIT < misfit < MIN_REPORTED_MISFIT:
         return ()
     spread = f"row scores vary {misfit:.2g} times as much as implied"
@@ -101,7 +102,7 @@ _UNIT = Law(np.ones(1), np.ones((1, 1)), np.zeros((1, 1)), np.ones((1, 1)))
 
 
 def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
-    """Estimator, batch, order and step by their predicted cost per effective draw."""
+    """Choose estimator, batch, order and step by their predicted cost per effective draw."""
     if of_sampler(_UNIT, sampler_of(ask)) is None:
         raise no_step(ask)
     laplace, nu = known.gaussian, known.nu
@@ -165,7 +166,7 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
 
 
 def _variances(noise: Float[np.ndarray, "d d"]) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues, none below 0, and eigenvectors; those of exact gradients without a search for them."""
+    """Return eigenvalues, none below 0, and eigenvectors; at once for exact gradients."""
     if not noise.any():
         return np.zeros(len(noise)), np.eye(len(noise))
     values, turn = np.linalg.eigh(noise)
@@ -173,9 +174,9 @@ def _variances(noise: Float[np.ndarray, "d d"]) -> tuple[np.ndarray, np.ndarray]
 
 
 def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
-    """The same for low rank plus diagonal curvature, whose parameters share one law.
+    """Return a plan for low rank plus diagonal curvature, whose parameters share one distribution.
 
-    That of a single one, with the noise of the noisiest and the curvature of the stiffest.
+    It is that of one parameter with the noise of the noisiest and the curvature of the stiffest.
     """
     if of_sampler(_UNIT, sampler_of(ask)) is None:
         raise no_step(ask)
@@ -212,5 +213,5 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
 
 
 def _caution(nu: float) -> float:
-    """By how much a step that is right on a Gaussian is shortened far from one."""
+    """Return the factor that shortens the step of a Gaussian if the posterior is far from it."""
     return 1 + nu / MAX_CORRECTABLE_NU if nu >= MAX_CORRECTABLE_NU else 1.0

@@ -1,19 +1,18 @@
-"""How much of the mass each of several modes holds, measured from exact chains that were kept in them.
+"""Mass of each of several modes, measured from exact chains confined to them.
 
-What a density integrates to over a region, from draws there and from a Gaussian: bridge sampling.
-
-With draws of p / Z, n_p effective ones, and n_q of a normal density q,
+Bridge sampling estimates the integral of a density over a region, from draws there and from a
+Gaussian. With draws of p / Z, n_p effective ones, and n_q of a normal density q,
 
     Z = average_q[ p h ] / average_p[ q h ],     h = 1 / (s_p p / Z + s_q q),   s = n / (n_p + n_q),
 
-the estimator of least error (Meng & Wong 1996), solved by iteration. q has mean and covariance of the first half of
-the chains' draws, and the second half is what it meets: were they the same draws, Z would come out
-too large. Both averages are of bounded functions, whatever the tails of p, and p is 0 outside of the region. The relative squared
-error is (Fruehwirth-Schnatter 2004)
+is the estimator of least error (Meng & Wong 1996), solved by iteration. q has mean and covariance
+of the first half of the chains' draws, and the second half estimates the averages: with the same
+draws for both, Z would be too large. Both averages are of bounded functions, whatever the tails of
+p, and p is 0 outside of the region. The relative squared error is (Fruehwirth-Schnatter 2004)
 
     Var_q(f) / (n_q E_q(f)^2) + Var_p(g) / (ESS(g) E_p(g)^2),     f = p h, g = q h,
 
-ESS over all chains, the variance between them included.
+with ESS over all chains, including the variance between them.
 """
 
 from __future__ import annotations
@@ -37,22 +36,22 @@ from .ensemble import around
 # -- bridge --------------------------------------------------------------------------------
 
 
-# draws of p, and as many of q, at which log p is taken
+# draws of p, and as many of q, at which log p is computed
 FIRST_BRIDGE_DRAWS, MAX_BRIDGE_DRAWS = 2**11, 2**14
-MAX_LOG_MASS_SE = 0.005  # standard error of log Z up to which no more are taken
-MIN_BRIDGE_ESS = 100  # draws, by their weights, that an average must rest on
+MAX_LOG_MASS_SE = 0.005  # standard error of log Z at which no more draws are used
+MIN_BRIDGE_ESS = 100  # effective draws, by their weights, of an average
 MAX_BRIDGE_ITERATIONS = 200
 
 
 class Bridge(NamedTuple):
-    """log Z and its standard error; inf where the draws do not meet."""
+    """log Z and its standard error; inf if the draws of p and q do not overlap."""
 
     log_z: float
     se: float
 
 
 def bridge(p: Float[np.ndarray, "chain draw"], q: Float[np.ndarray, " other"]) -> Bridge:
-    """From log p - log q at draws of p and at draws of q (-inf where p is 0)."""
+    """Estimate log Z from log p - log q at draws of p and at draws of q (-inf where p is 0)."""
     if not np.isfinite(p).all() or np.isnan(q).any() or not np.isfinite(q).any():
         return Bridge(float("nan"), float("inf"))
     middle, effective = float(np.median(p)), float(p.size)
@@ -79,26 +78,26 @@ def bridge(p: Float[np.ndarray, "chain draw"], q: Float[np.ndarray, " other"]) -
 
 
 def _share(log_ratio: np.ndarray, s_p: float) -> np.ndarray:
-    """p / Z h, of log(p / (Z q))."""
+    """Return p / Z h for log(p / (Z q))."""
     with np.errstate(over="ignore", divide="ignore"):
         return 1 / (s_p + (1 - s_p) * np.exp(-log_ratio))
 
 
 def _share_of_q(log_ratio: np.ndarray, s_p: float) -> np.ndarray:
-    """q h, of log(p / (Z q))."""
+    """Return q h for log(p / (Z q))."""
     with np.errstate(over="ignore"):
         return 1 / (s_p * np.exp(log_ratio) + (1 - s_p))
 
 
 def _effective(g: Float[np.ndarray, "chain draw"]) -> float:
-    """Effective draws of the mean of g; all where it does not vary."""
+    """Return the effective draws of the mean of g; all draws if g does not vary."""
     if g.std() <= 1e-9 * abs(g.mean()):
         return float(g.size)
     return float(np.nan_to_num(mixing.ess(g[..., None], "mean")[0], nan=1.0))
 
 
 def _counted(weights: np.ndarray) -> float:
-    """How many equal ones would average as well."""
+    """Return how many equal weights would average as well."""
     return float(weights.sum() ** 2 / max(float((weights**2).sum()), 1e-300))
 
 
@@ -109,9 +108,9 @@ def integral(
     center: Float[np.ndarray, " d"],
     rng: np.random.Generator,
 ) -> Bridge:
-    """log of the integral of p / p(center) over the region that the draws z are of.
+    """Estimate the log of the integral of p / p(center) over the region of the draws z.
 
-    `inside` says of positions [n, d] whether they lie in the region.
+    `inside` returns for positions [n, d] whether they lie in the region.
     """
     half, d = z.shape[1] // 2, z.shape[-1]
     first, second = z[:, :half].reshape(-1, d).astype(np.float64), z[:, half:]
@@ -134,7 +133,7 @@ def integral(
             np.linspace(0, second.shape[1] - 1, -(-count // len(z))).round().astype(int)
         )
         p = log_ratio(second[:, each].reshape(-1, d)).reshape(len(z), -1)
-        # as the density sees them: numbers of its own precision
+        # rounded to the precision of the density
         points = mean + rng.standard_normal((count, d)) @ factor.T
         points = np.asarray(problem.array(points), np.float64)
         q = np.where(inside(points), log_ratio(points), -np.inf)
@@ -148,7 +147,7 @@ def integral(
 
 
 BRIDGE_STREAM = 6  # the stream of the host's generator that the bridges use
-UNKNOWN_SE = 10.0  # standard error of a log mass of which nothing is known
+UNKNOWN_SE = 10.0  # standard error of an unknown log mass
 
 
 class Masses(NamedTuple):
@@ -167,10 +166,10 @@ def weigh(
     chain: Int[np.ndarray, " chain"],
     seed: int,
 ) -> Masses:
-    """Bridge sampling in every region; within a region of several modes, by how many draws each has.
+    """Measure the mass of each mode: by bridge sampling per region, by counts within a region.
 
-    `chain` is the region of each chain. A region that the bridge says nothing of has Laplace's mass,
-    and an error that says so.
+    `chain` is the region of each chain. If the bridge fails in a region, it gets Laplace's mass,
+    with an error of UNKNOWN_SE.
     """
     group = np.asarray(regions.group)
     count = int(group.max()) + 1
@@ -206,7 +205,7 @@ def weigh(
 def places_of(
     problem: Problem, regions: Regions, points: Float[np.ndarray, "n d"]
 ) -> Int[np.ndarray, " n"]:
-    """The mode that each position belongs to."""
+    """Return the mode that each position belongs to."""
     return np.asarray(_modes(regions, problem.array(points)))
 
 
@@ -218,9 +217,9 @@ def _modes(regions: Regions, points: jax.Array) -> jax.Array:
 def counted(
     problem: Problem, regions: Regions, z: Float[np.ndarray, "chain draw d"]
 ) -> Masses | None:
-    """By how many draws of chains that move freely lie in each mode; None where they do not move.
+    """Measure masses by the draws of free chains in each mode; None if chains do not move.
 
-    The errors are those of the shares' means, the variance between chains included.
+    The errors are those of the shares' means, including the variance between chains.
     """
     places = places_of(problem, regions, z.reshape(-1, z.shape[-1])).reshape(z.shape[:2])
     there = (places[..., None] == np.arange(len(regions.group))).astype(np.float64)
@@ -234,9 +233,9 @@ def counted(
 def _heights(
     problem: Problem, modes: Float[np.ndarray, "k d"]
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """log p at each mode, less that at the first, and by how much rounding may have put it wrong.
+    """Return log p at each mode minus that at the first, and the possible rounding error of it.
 
-    Differences are taken row by row, from here and from there: what they do not agree on is rounding.
+    Differences are computed row by row from both ends; their disagreement is the rounding error.
     """
     first = around(problem, modes[0])
 
@@ -252,7 +251,7 @@ def _heights(
 def _within(
     problem: Problem, regions: Regions, z: np.ndarray, chain: np.ndarray, of: Masses
 ) -> Masses:
-    """Masses of modes from those of regions: by the share of a region's draws that lie in each."""
+    """Split the masses of regions among their modes, by the share of draws in each."""
     group = np.asarray(regions.group)
     share, spread = np.ones(len(group)), np.zeros((len(group), len(group)))
     for g in np.flatnonzero(np.bincount(group) > 1):
@@ -262,7 +261,7 @@ def _within(
             continue
         places = places_of(problem, regions, draws.reshape(-1, z.shape[-1]))
         share[own] = [(places == k).mean() for k in own]
-        effective = len(draws) * draws.shape[1] / 10  # trajectories that forget
+        effective = len(draws) * draws.shape[1] / 10  # about 10 trajectories per independent draw
         part = np.diag(share[own]) - np.outer(share[own], share[own])
         spread[np.ix_(own, own)] = of.mass[g] ** 2 * part / effective
     mass = share * of.mass[group]

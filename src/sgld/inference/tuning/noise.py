@@ -1,15 +1,17 @@
-"""Which noise a run injects: normals, or counts of bits where drawing normals is much of a step's price.
+"""Choice of the injected noise: normals, or counts of bits if drawing normals is costly.
 
-Counts have the normals' mean and variance, and tails that are too thin where a step is long. So
-they are chosen for large positions alone, and where the stiffest direction at the starts is left with
-an excess kurtosis of at most MAX_STIFF_EXCESS; never for moves that are accepted or refused.
+Counts have the normals' mean and variance, but tails that are too thin if a step is long. So they
+are chosen only for large positions, and only if the stiffest direction at the starts keeps an
+excess kurtosis of at most MAX_STIFF_EXCESS. They are never used for moves that are accepted or
+rejected.
 
-Whether exchanges between replicas are decided by energies that are exact enough.
+The module also checks whether energies are exact enough to decide exchanges between replicas.
 
-An exchange is accepted by b (U_1 - U_2) - b^2 s^2 / 2, b = (1 - 1 / t_2) / T for the cold chain and its
-neighbour, with s^2 given as `energy_noise`. If the noise of the difference has the variance v, the odds of
-an exchange are wrong by about exp(b^2 (v - s^2) / 2): the cold chain visits high energies too often,
-or too seldom. v is measured at pairs of positions of the two chains' laws, before the first step.
+An exchange is accepted by b (U_1 - U_2) - b^2 s^2 / 2, b = (1 - 1 / t_2) / T for the cold chain and
+its neighbour, with s^2 given as `energy_noise`. If the noise of the difference has the variance v,
+the odds of an exchange are wrong by about exp(b^2 (v - s^2) / 2): the cold chain visits high
+energies too often, or too seldom. v is measured at pairs of positions of the two chains'
+distributions, before the first step.
 """
 
 from __future__ import annotations
@@ -41,18 +43,18 @@ from .network_rules import batch_price, curvature_rows
 from .parts import settled
 
 MIN_LARGE_DIM = 2**16  # numbers of a position: fewer are drawn many steps at once, and cost little
-MIN_NORMALS_SHARE = 0.25  # of a gradient's price, that normals must cost
-# of the stiffest direction: SGLD has it at h l = .13, BAOA at .1, where of what normals leave beyond 2, 3 and
-# 4 sds there are .99, .83 and .46
+MIN_NORMALS_SHARE = 0.25  # share of a gradient's cost that normals must reach
+# excess kurtosis in the stiffest direction: SGLD has it at h l = .13, BAOA at .1, with .99, .83 and .46 times the
+# mass of normals beyond 2, 3 and 4 sds
 MAX_STIFF_EXCESS = 0.07
 BINOMIAL_NOISE_NOTE = (
-    f"each injected number is a count of {NOISE_BITS} random bits, of a normal's mean and variance and faster drawn; "
-    'tails beyond 2 sds are thinner, the more the longer the step (noise="normal" draws normals).'
+    f"each injected number is a count of {NOISE_BITS} random bits, which has a normal's mean and variance and is faster; "
+    'tails beyond 2 sds are thinner, more so for longer steps (noise="normal" draws normals).'
 )
 
 
 def check_noise(ask: Request) -> None:
-    """UsageError for a law that there is not, and for counts where moves are accepted by normals."""
+    """Raise UsageError for an unknown distribution, and for counts if a sampler needs normals."""
     if ask.noise not in ("auto", *NOISE_DISTRIBUTIONS):
         raise UsageError(
             f"noise must be 'auto' or one of {', '.join(NOISE_DISTRIBUTIONS)}. Got {ask.noise!r}."
@@ -60,13 +62,16 @@ def check_noise(ask: Request) -> None:
         )
     if ask.noise == "binomial" and isinstance(ask.sampler, (HMC, ConfinedHMC, ReplicaExchange)):
         raise UsageError(
-            f"noise must be 'normal' with {type(ask.sampler).__name__}, which accepts and refuses moves by it. "
+            f"noise must be 'normal' with {type(ask.sampler).__name__}, which accepts or rejects moves by it. "
             "Got 'binomial'."
         )
 
 
 def with_noise(plan: Plan, problem: Problem, ask: Request) -> Plan:
-    """The plan with what was asked for, or with counts of bits where they pay; `problem` holds all rows."""
+    """Return the plan with the requested noise, or with counts of bits if they pay.
+
+    `problem` holds all rows.
+    """
     if ask.noise == "normal":
         return plan
     if is_auto(ask.noise):
@@ -77,13 +82,13 @@ def with_noise(plan: Plan, problem: Problem, ask: Request) -> Plan:
 
 
 def _are_much(plan: Plan, problem: Problem) -> bool:
-    """Whether normals cost a good part of a step."""
+    """Return whether normals cost a large part of a step."""
     price = batch_price(problem, plan.setup.gradient, plan.setup.batch_size)
     return NORMAL_SECONDS * problem.dimension >= MIN_NORMALS_SHARE * price
 
 
 def _are_close(plan: Plan, problem: Problem) -> bool:
-    """Whether counts leave the stiffest direction nearly normal, by a sampler whose step is linear."""
+    """Return whether counts leave the stiffest direction nearly normal, for a linear sampler."""
     setup = plan.setup
     if type(setup.sampler) not in (BAOA, SGLD) or setup.corrected:
         return False
@@ -104,20 +109,20 @@ def _are_close(plan: Plan, problem: Problem) -> bool:
 
 
 EXCHANGE_DRAWS, EXCHANGE_BATCHES = 16, 32
-MAX_EXCHANGE_ERROR = 0.02  # by which the log odds of an exchange may be off
-# of a variance that is given, by which it may be: such a run is never trusted
+MAX_EXCHANGE_ERROR = 0.02  # largest error of the log odds of an exchange
+# largest relative error of a given variance: such a run is never trusted
 MAX_VARIANCE_ERROR = 0.25
 
 
 def exact_energies(problem: Problem, gradient: Any) -> bool:
-    """Whether every batch is all of the rows."""
+    """Return whether every batch holds all rows."""
     if not problem.has_rows or isinstance(gradient, Full):
         return True
     return problem.num_blocks == 1 and problem.source.uses_blocks
 
 
 def check_exchange(problem: Problem, plan: Plan, ask: Request) -> None:
-    """UsageError where exchanges would be decided by energies whose noise is not accounted for."""
+    """Raise UsageError if energies with unaccounted noise would decide exchanges."""
     setup = plan.setup
     sampler = setup.sampler
     if not isinstance(sampler, ReplicaExchange) or setup.batch_size is None or setup.order is None:
@@ -130,24 +135,24 @@ def check_exchange(problem: Problem, plan: Plan, ask: Request) -> None:
     if setup.gradient.remembers or not plan.known.usable:
         if given > 0:
             return
-        said = f"by {name}'s energies of {setup.batch_size} rows, whose noise is not known here"
+        energies = f"by {name}'s energies of {setup.batch_size} rows, whose noise is not known here"
     else:
         found = _variance(problem, plan, sampler, ask.seed)
         b = (1 - 1 / sampler.temperatures[1]) / (float(setup.temperature(0)) or 1.0)
         if abs(found - given) <= 2 * MAX_EXCHANGE_ERROR / b**2 + MAX_VARIANCE_ERROR * given:
             return
-        said = (
+        energies = (
             f"by {name}'s energies of {setup.batch_size} rows: the noise of U_1 - U_2 has a variance of about "
             f"{found:.2g}, and energy_noise is {given:.2g}"
         )
     raise UsageError(
-        f"ReplicaExchange's exchanges would be decided {said}; use gradient=sgld.Full(), whose energies "
+        f"ReplicaExchange's exchanges would be decided {energies}; use gradient=sgld.Full(), whose energies "
         "are exact, or larger batches with energy_noise= that variance."
     )
 
 
 def _variance(problem: Problem, plan: Plan, sampler: ReplicaExchange, seed: int) -> float:
-    """v, the mean over pairs of the variance over batches."""
+    """Return v, the mean over pairs of the variance over batches."""
     gaussian, T = plan.known.gaussian, float(plan.setup.temperature(0)) or 1.0
     assert gaussian is not None
     rng = generator(seed, TUNING_STREAM, 12)

@@ -1,8 +1,7 @@
-"""What a step is made of: sampler, batches, gradient estimator, its noise, and the law that follows.
+"""Parts of a step: sampler, batches, gradient estimator, its noise, stationary distribution.
 
-A preconditioner as a matrix.
-
-The factors of a Kronecker preconditioner, from gradients of single rows.
+The module also gives preconditioners as matrices, and estimates the factors of a Kronecker
+preconditioner from gradients of single rows.
 """
 
 from __future__ import annotations
@@ -31,38 +30,44 @@ from ...samplers.sgld import SGLD
 from ...samplers.stationary import AffineLaw, Law, largest_step, of_sampler, off
 
 DEFAULT_BATCH_ROWS = 100
-# times the longest stable step: where sds are told that no step makes right
+# share of the longest stable step at which the error reports sds that no step makes right
 UNSTABLE_STEP_SHARE = 1e-4
-# differences of two batches' gradients that their covariance is measured from
+# differences of two batches' gradients from which their covariance is measured
 MAX_DIFFERENCES = 10_000
 
 
 def sampler_of(ask: Request, correction: Any = None) -> Any:
-    """The sampler asked for, SGLD with `correction` where it was left open; a class derived from it, without."""
+    """Return the requested sampler, with `correction` for an SGLD whose correction was left open.
+
+    A class derived from SGLD gets no correction.
+    """
     sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
     if isinstance(sampler, SGLD) and is_auto(sampler.noise_correction):
-        own = type(sampler) is not SGLD  # its step is another
+        own = type(sampler) is not SGLD  # a derived class has another step
         sampler = dataclasses.replace(sampler, noise_correction=None if own else correction)
     return sampler
 
 
 def allows_correction(ask: Request) -> bool:
-    """Whether the injected noise may be corrected for the gradient's."""
+    """Return whether the injected noise may be corrected for the gradient noise."""
     sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
     return type(sampler) is SGLD and is_auto(sampler.noise_correction)
 
 
 def no_step(ask: Request) -> UsageError:
-    """What is said where a sampler has no law to choose a step from."""
+    """Return the error for a sampler without a stationary distribution to choose a step from."""
     name = type(ask.sampler).__name__
     return UsageError(
-        f"step_size must be given with {name}: its law has no closed form to choose one from; "
+        f"step_size must be given with {name}: its stationary distribution has no closed form to choose one from; "
         f"try step_size=0.01 with preconditioner=sgld.Dense(posterior covariance), or sgld.BAOA()."
     )
 
 
 def largest_within(law: Any, bias: float, T: float, ask: Request) -> float:
-    """The largest step whose sds are within `bias`. Raises UsageError where there is none, however small."""
+    """Return the largest step whose sds are within `bias`.
+
+    Raises UsageError if there is none, however small.
+    """
     h = largest_step(law, bias, T)
     if off(law, h, T) <= bias:
         return h
@@ -71,13 +76,16 @@ def largest_within(law: Any, bias: float, T: float, ask: Request) -> float:
     name = type(sampler_of(ask)).__name__
     raise UsageError(
         f"no step size makes {name} follow the posterior: on its Gaussian an sd is {worst:.3g} times the right one "
-        "however small the step; mend its drift or its noise (sgld.testing.check_sampler says which), or give "
-        "step_size= by hand."
+        "however small the step; fix its drift or its noise (sgld.testing.check_sampler says which), or give "
+        "step_size=."
     )
 
 
 def finite(noise: Any) -> Any:
-    """The noise as it is. Raises UsageError where it is infinite, or no number: no step is small enough for it."""
+    """Return the noise unchanged.
+
+    Raises UsageError if it is not finite, because no step is small enough for it.
+    """
     if np.isfinite(noise).all():
         return noise
     raise UsageError(
@@ -88,13 +96,13 @@ def finite(noise: Any) -> Any:
 
 
 def in_batches(problem: Problem, size: Any, order: str, gradient: Any) -> Problem:
-    """The rows in batches of `size`, all of them for exact gradients."""
+    """Return the problem with rows in batches of `size`, or in one batch for exact gradients."""
     everything = isinstance(gradient, Full) and is_auto(size)
     return problem.with_batches(problem.num_data if everything else size, order)
 
 
 def plain_batches(problem: Problem, ask: Request) -> tuple[Any, Problem]:
-    """The textbook's estimator and batches, where they are left open: some rows, reshuffled."""
+    """Return the textbook estimator and batches where left open: some rows, reshuffled."""
     gradient: Any = ask.gradient
     if is_auto(gradient):
         gradient = Minibatch() if problem.has_rows else Full()
@@ -106,7 +114,10 @@ def plain_batches(problem: Problem, ask: Request) -> tuple[Any, Problem]:
 
 
 def prepared(gradient: Any, problem: Problem, center: Any) -> Any:
-    """The estimator with what it keeps at `center`. Raises UsageError without data."""
+    """Return the estimator with what it keeps at `center`.
+
+    Raises UsageError if it needs data and there are none.
+    """
     if not problem.has_rows and not isinstance(gradient, Full):
         raise UsageError(
             f"{type(gradient).__name__} needs data; with data=None use gradient=Full()."
@@ -119,15 +130,15 @@ def prepared(gradient: Any, problem: Problem, center: Any) -> Any:
 def measure(
     problem: Problem, gradient: Any, laplace: Laplace, T: float, seed: int
 ) -> Float[np.ndarray, "d d"]:
-    """Covariance of the gradient estimate; zero for the exact gradient."""
+    """Return the covariance of the gradient estimate; zero for the exact gradient."""
     d = laplace.center.size
     if not problem.has_rows or isinstance(gradient, Full):
         return np.zeros((d, d))
     if gradient.remembers:
-        # its kin with the mode as centre; its own is itself a draw, so that the distance to it is
-        # twice as large in the square
-        kin = prepared(ControlVariates(), problem, laplace.center)
-        return 2 * measure(problem, kin, laplace, T, seed)
+        # control variates centred at the mode; the centre here is itself a draw, so that the squared
+        # distance to it is twice as large
+        centred = prepared(ControlVariates(), problem, laplace.center)
+        return 2 * measure(problem, centred, laplace, T, seed)
     source = problem.source
     if source.num_blocks == 1 and source.uses_blocks:
         return np.zeros((d, d))
@@ -146,14 +157,14 @@ def stationary_law(
     measured: Float[np.ndarray, "d d"],
     sampler: Any,
 ) -> Law | AffineLaw | None:
-    """The run's stationary law on the Gaussian that is known, for the reported parameters."""
+    """Return the run's stationary distribution of reported parameters on the known Gaussian."""
     out = problem.target.jacobian(laplace.center)
     law = Law.of(laplace.curvature, factor, measured, period=shuffled_period(problem), out=out)
     return of_sampler(law, sampler)
 
 
 def shuffled_period(problem: Problem) -> int:
-    """Blocks of a reshuffled pass, 1 where batches are independent."""
+    """Return the blocks of a reshuffled pass, 1 if batches are independent."""
     independent = problem.has_rows and problem.source.is_independent
     return 1 if independent else problem.num_blocks
 
@@ -165,19 +176,19 @@ ADAPTATION_GRADIENTS = 100  # gradients after which an adaptive preconditioner h
 
 
 def factor_of(D: Any, problem: Problem) -> Float[np.ndarray, "d d"]:
-    """P with D = P P^T, in float64."""
+    """Return P with D = P P^T, in float64."""
     eye = jnp.eye(problem.dimension, dtype=problem.layout.dtype)
     return np.asarray(jax.vmap(D.noise, in_axes=1, out_axes=1)(eye), np.float64)
 
 
 def settled(D: Any, problem: Problem, z: Any) -> Any:
-    """The matrix itself; of an adaptive preconditioner, what it will be near z."""
+    """Return the matrix itself; for an adaptive preconditioner, its state near z."""
     return _learnt(D, problem, problem.array(z)) if D.adapts else D
 
 
 @jax.jit
 def _learnt(D: Any, problem: Problem, z: Any) -> Any:
-    """What an adaptive preconditioner would be after some gradients at z."""
+    """Return an adaptive preconditioner after ADAPTATION_GRADIENTS gradients at z."""
     estimator: Any = Minibatch() if problem.has_rows else Full()
     count = max(1, problem.num_data)
     blocks = problem.num_blocks
@@ -194,7 +205,7 @@ def _learnt(D: Any, problem: Problem, z: Any) -> Any:
 # -- kronecker -----------------------------------------------------------------------------
 
 
-MAX_ROTATED_SIDE = 2048  # of a matrix that is rotated: its eigenvectors take seconds
+MAX_ROTATED_SIDE = 2048  # longest side of a rotated matrix, whose eigenvectors take seconds
 
 Shapes = tuple[tuple[int, int] | None, ...]
 
@@ -202,12 +213,13 @@ Shapes = tuple[tuple[int, int] | None, ...]
 def learnt_factors(
     problem: Problem, zs: Float[Array, "chain d"], prior: Float[np.ndarray, " d"], rows: int
 ) -> Kronecker:
-    """The inverse of the rows' Fisher information plus the prior's curvature, in the basis that rows share.
+    """Return the inverse of the rows' Fisher information plus the prior's curvature.
 
-    Of so many rows at every z, each z its own. Of a leaf W with row gradients G:
+    It is diagonal in the eigenbasis of the rows' gradients, estimated on `rows` rows, which the zs
+    share. For a leaf W with row gradients G:
 
         U, V   eigenvectors of E G G^T and E G^T G
-        s      1 / (N E (U^T G V)^2 + prior's curvature), that being the leaf's mean in another basis
+        s      1 / (N E (U^T G V)^2 + prior's curvature), averaged over the leaf for another basis
     """
     shapes = tuple(matrix_of(shape, MAX_ROTATED_SIDE) for shape in problem.layout.shapes)
     turns = tuple(
@@ -235,7 +247,10 @@ def _eigenvectors(problem: Problem, moment: Array) -> Array:
 
 
 def _mean(problem: Problem, zs: Array, rows: int, turns: Any, shapes: Shapes) -> list[Any]:
-    """Of every leaf's gradients over rows, those of each z being its own: moments, or squares where there are turns."""
+    """Return per leaf the moments of row gradients, or their squares in the basis `turns`.
+
+    Each z uses its own rows.
+    """
     share = max(1, -(-min(rows, problem.num_data) // len(zs)))
     together = max(1, min(share, ROW_GRADIENT_NUMBERS // problem.dimension))
     total, count = None, 0

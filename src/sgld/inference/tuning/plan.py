@@ -1,11 +1,9 @@
 """The plan of a run: everything that was left to the library, chosen and explained.
 
-A plan is a function of data, model, seed and versions, never of the clock. Values given
-by hand are never changed. A step size given by hand means the textbook algorithm in
-whatever else is left open (D = I, plain minibatches, reshuffled, no noise correction),
-because a step size has a meaning only together with its preconditioner.
-
-The textbook algorithm around a step size given by hand.
+A plan is a function of data, model, seed and versions, never of the clock. Manual settings are
+never changed. With a manual step size everything else left open follows the textbook algorithm (D =
+I, plain minibatches, reshuffled, no noise correction), because a step size has a meaning only
+together with its preconditioner.
 """
 
 from __future__ import annotations
@@ -40,7 +38,10 @@ from .survey import find_out
 
 
 def by_hand(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
-    """D = I, plain minibatches, reshuffled, no noise correction, in whatever is left open."""
+    """Return a plan around a manual step size.
+
+    What is left open is D = I, plain minibatches, reshuffled, without noise correction.
+    """
     D = given(Scalar(1.0) if is_auto(ask.preconditioner) else ask.preconditioner, problem.layout)
     gradient, problem = plain_batches(problem, ask)
     always = None if is_auto(ask.always_in) else np.sort(np.asarray(ask.always_in, np.int64))
@@ -64,9 +65,9 @@ def by_hand(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
 
 @stage("plan")
 def make_plan(problem: Problem, ask: Request) -> Plan:
-    """What is known, then step size and all that goes with it, then lengths.
+    """Choose the step size and its companions, then the run lengths.
 
-    `problem` holds all rows as one batch.
+    It first finds what is known of the posterior. `problem` holds all rows as one batch.
     """
     temperature = as_schedule(ask.temperature, "temperature", zero=True)
     T = float(temperature(0))
@@ -90,7 +91,7 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
 
 
 def _of_network(problem: Problem, ask: Request, temperature: Schedule) -> Plan:
-    """Of a run that is judged by predictions: no curvature is made, nor a mode looked for."""
+    """Return the plan of a run judged by predictions, without curvature or a mode search."""
     check_labels(problem, ask.seed)
     by_itself = is_auto(ask.step_size)
     if by_itself:
@@ -107,7 +108,7 @@ def _of_network(problem: Problem, ask: Request, temperature: Schedule) -> Plan:
 
 
 def _of_predict(problem: Problem) -> tuple[str, ...]:
-    """A note where a network is known by the names of its parameters alone."""
+    """Return a note if a network is recognised only by the names of its parameters."""
     if problem.posterior.predict is not None:
         return ()
     return (
@@ -117,7 +118,10 @@ def _of_predict(problem: Problem) -> tuple[str, ...]:
 
 
 def _of_prior(problem: Problem) -> tuple[str, ...]:
-    """A note where the prior of a network is the same at two places: no mode shows that nothing holds its weights."""
+    """Return a note if the prior of a network is flat at two points.
+
+    A search for the mode, which would show that the weights are unbounded, is not made.
+    """
     here = problem.start
     if problem.posterior.transform is not None or np.any(_slope(problem, here)) or np.any(_slope(problem, here + 1)):  # fmt: skip
         return ()
@@ -133,9 +137,10 @@ def _slope(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
 
 
 def _of_matter(known: Known, plan: Plan) -> tuple[str, ...]:
-    """What is known, in words; of a search that did not converge where the run goes by where it ended.
+    """Return the notes on what is known, without a failed search if the run does not depend on it.
 
-    Exact chains go by where they have been, and a Gaussian that fits is one wherever its search stopped.
+    Exact chains depend on the points they have visited, and a Gaussian that fits does not depend on
+    where its search stopped.
     """
     fits = known.nu is not None and known.nu <= MAX_GAUSSIAN_NU
     if not (plan.setup.exact or fits):
@@ -144,7 +149,7 @@ def _of_matter(known: Known, plan: Plan) -> tuple[str, ...]:
 
 
 def _chosen(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
-    """By hand, by exact chains, by the Gaussian that is known, or from where optimisers end."""
+    """Choose the plan: manual, by exact chains, by the known Gaussian, or from optimisers."""
     if not is_auto(ask.step_size):
         return by_hand(problem, ask, known, T)
     if is_like_one(problem, known) and has_rule(ask):

@@ -1,8 +1,8 @@
-"""What a run on very many rows and several devices will take, before there are rows: `sgld plan`.
+"""Predicted cost of a run on many rows and several devices, before there are rows: `sgld plan`.
 
-Counted for a regression with one coefficient a column, by the library's own prices of operations
-(`problem.operations`): nothing is run and no clock is read. A run passes over all rows to find mode,
-curvature, the rows that matter and the distance from a Gaussian; its steps take a few rows each,
+It is counted for a regression with one coefficient per column, by the library's own costs of
+operations (`model.cost`); nothing is run and no clock is read. A run passes over all rows to find
+mode, curvature, influential rows and the distance from a Gaussian. Its steps use a few rows each,
 whatever N is (control variates). Passes are divided among devices, steps are not.
 """
 
@@ -25,28 +25,28 @@ from ...model.problem import Problem, Target
 from ...model.sums import MAX_PIECE_NUMBERS
 from ...results.plan import in_bytes, in_count, in_seconds
 
-SEARCH_GRADIENTS = 6  # gradients of all rows, of the search from the mode of some rows
-SEARCH_HESSIANS = 5  # and Hessians
+SEARCH_GRADIENTS = 6  # gradients of all rows in the search from the mode of some rows
+SEARCH_HESSIANS = 5  # Hessians of all rows in the same search
 SURVEY_GRADIENTS = 5  # gradients of every row, at the centre and at draws
 TABLE_GRADIENTS = 1
 DEFAULT_PLAN_STEPS, DEFAULT_PLAN_CHAINS, DEFAULT_PLAN_BATCH = (
     4020,
     4,
     64,
-)  # of the default plan with control variates; a batch is that or fewer
+)  # default plan with control variates; a batch has at most this many rows
 MAX_PREDICTED_ROWS, MAX_PREDICTED_COLUMNS = 2**31 - 2, 1000
-PRICED_ROWS = 64  # rows whose price is counted
+PRICED_ROWS = 64  # rows whose cost is counted
 
 
 @dataclass(frozen=True)
 class Devices:
-    """What one device is taken to do: a core of the server that the prices are from, or an accelerator.
+    """Assumed performance of one device: a core of the reference server, or an accelerator.
 
     Attributes:
-      speed: of a core's.
+      speed: multiple of a core's speed.
       bandwidth: bytes a second from the memory that holds the rows.
       collective: seconds of a sum of few numbers among all devices.
-      link: bytes a second of one.
+      link: bytes a second between devices.
     """
 
     speed: float
@@ -63,16 +63,16 @@ DEVICES_OF_KIND = {
 
 @dataclass(frozen=True)
 class Scaled:
-    """Predicted of a run on so many devices.
+    """Predicted cost of a run on several devices.
 
     Attributes:
-      rows, columns, devices: asked for.
+      rows, columns, devices: the requested numbers.
       table: bytes of all rows, float32.
-      on_device: bytes of a device: its rows, and what is at work on them.
+      on_device: bytes on a device: its rows, and temporary arrays.
       passes: gradients of all rows, and `curvatures` Hessians.
       collectives: in all passes together; a step has one.
       of_a_step: bytes that a step's sum moves.
-      passing, stepping: seconds, passes divided among the devices.
+      passing, stepping: seconds of passes and of steps, with passes divided among the devices.
     """
 
     rows: int
@@ -90,7 +90,7 @@ class Scaled:
 
     @property
     def seconds(self) -> float:
-        """Passes and steps."""
+        """Seconds of passes and steps."""
         return self.passing + self.stepping
 
     def __str__(self) -> str:
@@ -107,20 +107,20 @@ class Scaled:
             f"mesh: jax.make_mesh((1, {self.devices}), (\"chain\", \"data\")), each device one {self.kind}",
             f"passes over all rows: {self.passes} gradients and {self.curvatures} Hessians, "
             f"{in_count(self.collectives)} collectives together",
-            f"steps: {DEFAULT_PLAN_STEPS:,} of {DEFAULT_PLAN_CHAINS} chains, {DEFAULT_PLAN_BATCH} rows or fewer each whatever the rows; 1 collective a step "
+            f"steps: {DEFAULT_PLAN_STEPS:,} of {DEFAULT_PLAN_CHAINS} chains, at most {DEFAULT_PLAN_BATCH} rows each for any table; 1 collective a step "
             f"of {in_bytes(self.of_a_step)}",
             "",
             *table,
             "",
-            f"in all {in_seconds(self.seconds * self.devices)} of one {self.kind}'s time; reading, compiling and the "
-            "verdict not counted.",
+            f"total: {in_seconds(self.seconds * self.devices)} of one {self.kind}'s time, without reading, compiling and the "
+            "verdict.",
         ])  # fmt: skip
 
 
 def scaled(rows: int, columns: int, devices: int, kind: str = "core") -> Scaled:
-    """What a regression of so many rows and columns takes on so many devices, rows laid over them.
+    """Predict the cost of a regression of this size, with its rows spread over the devices.
 
-    Raises UsageError for numbers that cannot be meant.
+    Raises UsageError for numbers out of range.
 
     Example:
       >>> from sgld.inference.tuning.scaling import scaled
@@ -140,7 +140,7 @@ def scaled(rows: int, columns: int, devices: int, kind: str = "core") -> Scaled:
     sums = 4 * pieces * (passes * d + SEARCH_HESSIANS * d * d) / device.link
     waited = collectives * device.collective + (sums if devices > 1 else 0.0)
     of_a_step = 4 * 2 * DEFAULT_PLAN_CHAINS * d
-    # a step's rows are few: what a device does of them is not less among many
+    # a step uses few rows, so that more devices do not reduce the work of each
     step = DEFAULT_PLAN_CHAINS * 2 * DEFAULT_PLAN_BATCH * gradient / device.speed
     step += device.collective + of_a_step / device.link if devices > 1 else 0.0
     table = 4 * rows * (columns + 1)
@@ -160,7 +160,7 @@ def _check(rows: int, columns: int, devices: int, kind: str) -> None:
 
 
 def _prices(columns: int) -> tuple[float, float]:
-    """Seconds of one core for a row's gradient and its Hessian, counted in a logistic regression's jaxpr."""
+    """Return seconds of one core for a row's gradient and Hessian in a logistic regression."""
     rows = (np.zeros((PRICED_ROWS, columns), np.float32), np.zeros(PRICED_ROWS, np.float32))
     posterior = Posterior(_log_prior, _log_likelihood)
     start = np.zeros(columns + 1, np.float32)

@@ -1,10 +1,10 @@
-"""Plans for posteriors of several modes: exact chains in each, confined there.
+"""Plans for posteriors of several modes: exact chains confined to each mode.
 
-One metric does not serve modes of different scales, and chains that stay where they start say nothing
-of how much each mode holds. So every mode has chains, a metric and a step of its own, and its chains do
-not leave its region (`sampler.confined`); what a region holds is measured from them (`metropolis.weigh`).
-Modes that chains would move between, as neighbours with a shallow valley, are one region; where
-all are, they need no regions.
+One metric does not suit modes of different scales, and chains that stay where they start do not
+show the mass of each mode. So every mode has its own chains, metric and step, and its chains do not
+leave its region (`samplers.confined_hmc`). The mass of a region is measured from them
+(`mode_masses.weigh`). Modes between which chains would move, such as neighbours with a shallow
+valley, form one region; if all do, no regions are needed.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from .ensemble import ENSEMBLE_CHAINS, Ensemble, warmed_up
 from .mode_masses import places_of
 from .surrogate import SETTLING_TRAJECTORIES, followed, guide_of
 
-MAX_MODES_WITH_CHAINS = 8  # that have chains of their own, 8 each
-# share of trajectories that would leave a region for another from which the two are one: modes 4 sds
-# apart; of a smaller one chains that were free would move between too seldom to weigh them
+MAX_MODES_WITH_CHAINS = 8  # modes with their own chains, 8 each
+# share of trajectories that would leave a region for another, above which the two are merged: modes 4 sds
+# apart; with a smaller share free chains would move between them too seldom to weight them
 MAX_CROSSING_SHARE = 0.02
 
-MIN_ISOLATION_SDS = 10.0  # sds to the next mode, over which no free chain goes
-# nats down to mass beyond, through which it does: 5 of a network, 80 of modes 30 sds apart
+MIN_ISOLATION_SDS = 10.0  # sds to the next mode, beyond which no free chain moves
+# depth in nats of a valley that no free chain crosses: 5 for a network, 80 for modes 30 sds apart
 MIN_ISOLATION_NATS = 10.0
 
 Starts = Callable[[Laplace, int, int], Float[np.ndarray, "count d"]]
 
 
 def in_modes(problem: Problem, known: Known, seed: int, starts: Starts) -> Setup | None:
-    """Chains in every mode; None where the modes are too many, have no Gaussian, or are one region.
+    """Return a setup of chains in every mode.
 
-    `starts(gaussian, count, number)` are dispersed positions around a mode.
+    None if the modes are too many, have no Gaussian, or form one region. `starts(gaussian, count,
+    number)` returns dispersed positions around a mode.
     """
     modes = known.modes
     if modes is None or not 2 <= len(modes) <= MAX_MODES_WITH_CHAINS:
@@ -66,10 +67,11 @@ def in_modes(problem: Problem, known: Known, seed: int, starts: Starts) -> Setup
 
 
 def hopelessly_many(problem: Problem, known: Known) -> bool:
-    """Whether there are more modes than chains are kept in, and so far apart that none moves between them.
+    """Return whether there are too many modes for chains, and none moves between them.
 
-    That is in sds of the Gaussians at the modes, which tell nothing of a density that goes on without a valley far out
-    on the way to others, as of a network whose units may change places: chains move through there.
+    Distances are in sds of the Gaussians at the modes. They are no evidence if the density
+    continues without a valley far out on the way to other modes, as for a network whose units may
+    swap: chains move through there.
     """
     modes = known.modes
     if modes is None or len(modes) <= MAX_MODES_WITH_CHAINS:
@@ -89,7 +91,7 @@ def hopelessly_many(problem: Problem, known: Known) -> bool:
 def regions_of(
     problem: Problem, at: list[Laplace], log_density: Float[np.ndarray, " k"]
 ) -> Regions:
-    """By the Gaussians at the modes, each a region of its own."""
+    """Return regions by the Gaussians at the modes, one region per mode."""
     array = problem.array
     inverse = np.stack([np.linalg.inv(_factor(gaussian)) for gaussian in at])
     return Regions(
@@ -115,7 +117,7 @@ def _left(found: Ensemble) -> Float[np.ndarray, " region"]:
 def _merged(
     group: Int[np.ndarray, " k"], left: Float[np.ndarray, "region region"]
 ) -> Int[np.ndarray, " k"]:
-    """The modes' regions where those that leak into one another are one, numbered as they come."""
+    """Return the modes' regions with leaking regions merged, numbered in order of appearance."""
     from scipy.sparse.csgraph import connected_components
 
     _, label = connected_components(left > MAX_CROSSING_SHARE, directed=False)
@@ -124,7 +126,7 @@ def _merged(
 
 
 class _Begun(NamedTuple):
-    """Where a region's chains begin, and the Gaussian at its first mode."""
+    """Starts of a region's chains, and the Gaussian at its first mode."""
 
     zs: Float[np.ndarray, "n d"]
     mode: Laplace
@@ -133,7 +135,10 @@ class _Begun(NamedTuple):
 def _warmed_up(
     problem: Problem, at: list[Laplace], regions: Regions, seed: int, starts: Starts, guide: Guide | None
 ) -> list[Ensemble]:  # fmt: skip
-    """Ensembles of equally many chains, one in each region, from all of its modes; guided, if in all of them."""
+    """Return ensembles of equally many chains, one per region, from all of its modes.
+
+    They follow the guide if it is accurate in all regions.
+    """
     group = np.asarray(regions.group)
     count, begun = ENSEMBLE_CHAINS // (int(group.max()) + 1), list[_Begun]()
     for g in range(int(group.max()) + 1):
@@ -157,7 +162,7 @@ def _warmed_up(
 def _led(
     problem: Problem, guide: Guide, begun: list[_Begun], regions: Regions, seed: int
 ) -> list[Ensemble] | None:
-    """The same, following the guide; None where it does not lead in one of the regions."""
+    """Return the ensembles that follow the guide; None if it is inaccurate in a region."""
     found = []
     for zs, mode in begun:
         led = followed(problem, guide, zs, _factor(mode), seed, regions)
@@ -170,7 +175,7 @@ def _led(
 def _inside(
     problem: Problem, regions: Regions, g: int, center: np.ndarray, zs: Float[np.ndarray, "n d"]
 ) -> Float[np.ndarray, "n d"]:
-    """Starts, each drawn in towards the mode until it lies in the region."""
+    """Return starts, each moved towards the mode until it lies in the region."""
     group, away = np.asarray(regions.group), zs - center
     for _ in range(20):
         outside = group[places_of(problem, regions, center + away)] != g
@@ -181,8 +186,11 @@ def _inside(
 
 
 def _setup(problem: Problem, at: list[Laplace], regions: Regions, found: list[Ensemble]) -> Setup:
-    """One step size for all: a region's own is in its metric. Chains in the order of their regions
-    and there of their log density, as in `from_chains`."""
+    """Return the setup with one step size for all; a region's own step is in its metric.
+
+    Chains are in the order of their regions and within these of their log density, as in
+    `from_chains`.
+    """
     h = found[0].step_size
     factors = np.stack([own.factor * np.sqrt(own.step_size / h) for own in found])
     order = [np.argsort(own.log_density, kind="stable") for own in found]

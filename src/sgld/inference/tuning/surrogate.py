@@ -1,4 +1,4 @@
-"""Some rows that stand for all: a posterior of their own, and a `Guide` for trajectories."""
+"""Weighted samples of rows that represent all: their posterior, and a `Guide` for trajectories."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from ...samplers.confined_hmc import Regions
 from ...samplers.gradients.control_variates import Guide
 from .ensemble import Ensemble, warmed_up
 
-MAX_GUIDE_ROWS = 2000  # that stand for all, where all are too many
-MAX_GUIDED_DIM = 200  # then
-# of all rows, that a guide takes: a trajectory's few leapfrogs then cost less than the density at its end
+MAX_GUIDE_ROWS = 2000  # rows that represent all, if all are too many
+MAX_GUIDED_DIM = 200  # parameters up to which they do
+# share of all rows in a guide: a trajectory's few leapfrogs then cost less than the density at its end
 GUIDE_SHARE, MIN_GUIDE_ROWS = 1 / 20, 4000
 SETTLING_TRAJECTORIES = 20  # trajectories from the density of a guide to that of all rows
-# sd over chains of log p less what a guide has for it, from which too few ends are accepted
+# sd over chains of log p minus the guide's log density, above which too few ends are accepted
 MAX_GUIDE_LOGP_SD = 0.5
-# nats by which log p may be above the guide's where chains begin, or beside where they end, if as dense: mass not led to
+# nats by which log p may exceed the guide's at starts, or near ends, of equal density: mass that the guide misses
 MAX_LOGP_ABOVE_GUIDE = 2.0
-# places around each chain's end that are looked at, sds away
+# points checked around each chain's end, and their distance in sds
 POINTS_AROUND_END, AROUND_END_SDS = 16, 1.5
-MIN_GUIDE_RATIO = 5  # times as many rows, from which a guide pays for itself
+MIN_GUIDE_RATIO = 5  # all rows over the guide's rows, from which a guide pays
 
 
 class _Some(NamedTuple):
-    """Numbers of rows, and how many each stands for."""
+    """Numbers of rows, and how many rows each represents."""
 
     numbers: Int[np.ndarray, " m"]
     weight: Float[np.ndarray, " m"]
 
 
 def on_some(problem: Problem, apart: Int[np.ndarray, " m"]) -> Problem:
-    """Some rows, each counting for as many as there are, and those that stand `apart`, which count once."""
+    """Return the problem on a weighted sample of rows; rows in `apart` count once."""
     taken = _taken(problem, apart, MAX_GUIDE_ROWS)
     some = InMemory.some(problem.source, taken.numbers)
-    weight = np.append(taken.weight, taken.weight[-1])  # and a spare one
+    weight = np.append(taken.weight, taken.weight[-1])  # one spare weight for padding
     some = replace(some, rows=(some.rows, problem.array(weight)))
     likelihood = Partial(_weighted, problem.posterior.log_likelihood)
     posterior = replace(problem.posterior, log_likelihood=likelihood)
@@ -68,7 +68,7 @@ def _weighted(log_likelihood: Any, position: Any, datum: Any) -> Any:
 
 
 def rows_apart(problem: Problem, known: Known, seed: int) -> Int[np.ndarray, " m"]:
-    """Rows whose gradients, or differences of them, are the largest: a sample would not stand for them."""
+    """Return the rows of the largest gradients or differences, which no sample represents."""
     gaussian = known.gaussian
     if not isinstance(gaussian, Laplace) or not gaussian.positive_definite:
         return np.zeros(0, np.int64)
@@ -77,7 +77,7 @@ def rows_apart(problem: Problem, known: Known, seed: int) -> Int[np.ndarray, " m
 
 
 def guide_rows(problem: Problem) -> int | None:
-    """How many rows a guide takes; None where it would not pay, or rows are not all at hand."""
+    """Return the number of rows of a guide; None if it does not pay or rows are on disk."""
     if problem.dimension > MAX_GUIDED_DIM or problem.mesh is not None:
         return None
     if type(problem.data) is not InMemory:
@@ -87,7 +87,7 @@ def guide_rows(problem: Problem) -> int | None:
 
 
 def guide_of(problem: Problem, known: Known, seed: int) -> Guide | None:
-    """A guide around the Gaussian's centre; None where none pays."""
+    """Return a guide around the Gaussian's centre, or None if it does not pay."""
     count, gaussian = guide_rows(problem), known.gaussian
     if count is None or gaussian is None:
         return None
@@ -111,7 +111,7 @@ def followed(
     seed: int,
     regions: Regions | None = None,
 ) -> Ensemble | None:
-    """Chains that have settled in the guide's density; None where it is not the posterior's there."""
+    """Return chains that have settled in the guide's density; None if the guide is inaccurate."""
     found = warmed_up(problem, guide, zs, factor, seed, regions)
     if not np.isfinite(found.zs).all():
         return None
@@ -126,9 +126,10 @@ def followed(
 
 
 def _beside(found: Ensemble, seed: int) -> Float[np.ndarray, "n d"]:
-    """Places around where chains ended, half of them away in two directions of the metric alone.
+    """Return points around the ends of chains; half of them deviate in two directions only.
 
-    A row that says nothing where the chains are may make a wedge beside them: no gradient leads there.
+    A row that has no influence at the chains may form a ridge next to them, to which no gradient
+    leads.
     """
     chains, d = found.zs.shape
     rng = generator(seed, TUNING_STREAM, 15)
@@ -144,12 +145,12 @@ def _said(problem: Problem, guide: Guide, zs: Float[Array, "chain d"]) -> Float[
 
 
 def guide_note(problem: Problem, guide: Guide | None) -> tuple[str, ...]:
-    """What trajectories follow, where that is not all rows."""
+    """Return a note on the rows that trajectories follow, if these are not all rows."""
     if guide is None:
         return ()
     return (
-        f"trajectories follow {len(guide.numbers):,} of {problem.num_data:,} rows, which stand for all; "
-        "their ends are accepted by all rows, which makes the draws exact.",
+        f"trajectories follow {len(guide.numbers):,} of {problem.num_data:,} rows, weighted to represent all; "
+        "all rows decide whether their ends are accepted, which makes the draws exact.",
     )
 
 
@@ -157,7 +158,7 @@ def guide_note(problem: Problem, guide: Guide | None) -> tuple[str, ...]:
 def _at_its_center(
     problem: Problem, guide: Guide
 ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-    """Gradient and Hessian of log p~, a Hessian-vector product at a time."""
+    """Return gradient and Hessian of log p~, one Hessian-vector product at a time."""
     slope = jax.grad(guide.log_density(problem))
     along = lambda v: jax.jvp(slope, (guide.center,), (v,))[1]  # noqa: E731
     return slope(guide.center), jax.lax.map(

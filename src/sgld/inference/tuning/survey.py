@@ -1,6 +1,6 @@
-"""What is known of a posterior before anything is chosen: mode, curvature, shape, other modes.
+"""Survey of a posterior before anything is chosen: mode, curvature, shape and other modes.
 
-`find_out` makes it once, from a Problem; tuning, verdict, referee and report read it.
+`find_out` makes the survey once, from a Problem; tuning, verdict, reference and report read it.
 """
 
 from __future__ import annotations
@@ -46,39 +46,39 @@ from ...diagnostics.hidden_mass import look_beyond, unexplained
 from ...model import sums
 from ...model.problem import Problem
 
-# rows of the first search, where there are that many times more
+# rows of the first search, and the ratio of all rows to them from which it is made
 PILOT_ROWS, MIN_PILOT_RATIO = 10_000, 10
-MAX_VOLUME_ERROR = 1.0  # log volume between a mode and its image, of rounding
-# log density that no mode loses an sd away on both sides; a bent one, as a banana's, a few
+MAX_VOLUME_ERROR = 1.0  # log volume between a mode and its image, due to rounding
+# fall of the log density one sd away on both sides, larger than at any mode; a bent mode, as a banana's, loses a few
 MAX_MODE_FALL = 100.0
-MAX_MODE_SEARCHES = 3  # for other modes, each from a heavier one that the last found
-# searches among several modes, and modes of which more are not looked for
+MAX_MODE_SEARCHES = 3  # searches for other modes, each from a heavier mode that the last one found
+# further searches among several modes, and number of modes from which no more are searched
 MAX_MORE_SEARCHES, MAX_SEARCHED_MODES = 4, 8
-MAX_SURVEY_SHARE = 0.4  # of max_seconds: what is left is for draws
-SADDLE_ESCAPES = (0.1, -0.1, 1.0, -1.0, 10.0, -10.0)  # along the flattest direction
+MAX_SURVEY_SHARE = 0.4  # share of max_seconds; the rest is for draws
+SADDLE_ESCAPES = (0.1, -0.1, 1.0, -1.0, 10.0, -10.0)  # moves along the flattest direction
 
 
 def find_out(problem: Problem, seed: int, temperature: float, *, by_hand: bool) -> Known:
-    """Mode, curvature, distance from a Gaussian, other modes; as much as d and N allow.
+    """Find mode, curvature, distance from a Gaussian and other modes, as far as d and N allow.
 
-    `by_hand`: a step size was given, so that neither an improper posterior nor hundreds of passes
-    over the data are the library's business.
+    With `by_hand`, a step size was given. Then an improper posterior is not refused, and searches
+    that pass hundreds of times over the data are skipped.
     """
     if problem.dimension <= USUAL_NEWTON_DIM or (not by_hand and dense_pays(problem)):
         return _by_newton(problem, seed, temperature, check=not by_hand)
     if not by_hand and affordable(problem):
         return _by_lanczos(problem, seed, temperature)
-    given = " and a step size given by hand" if by_hand else ""
-    note = f"no curvature is made for {problem.dimension} parameters{given}, so no promise about the sd."
+    given = " and a manual step size" if by_hand else ""
+    note = f"no curvature is computed for {problem.dimension} parameters{given}, so the sd is not certified."
     return Known(notes=(note,))
 
 
 def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
-    """With a dense curvature."""
+    """Survey with a dense curvature."""
     notes = []
     start = jnp.asarray(problem.start)
     if problem.num_data > MIN_PILOT_RATIO * PILOT_ROWS:
-        # a mode of some rows is near that of all, so that all are passed over once or twice
+        # a mode of some rows is near that of all, so that one or two passes over all rows suffice
         pilot, _, _, found = newton_mode(problem.first(PILOT_ROWS), start)
         start = jnp.asarray(pilot) if found else start
     at = gaussian_at_mode(problem, start)
@@ -93,7 +93,7 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
         notes.append(_saddle_note(problem, at.gaussian))
     known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
     known = replace(known, modes=modes, doubts=doubts)
-    # a flat direction can look well from a centre far out: nu at the mode has a say
+    # a flat direction can look Gaussian from a centre far out, so nu at the mode counts too
     if check and (known.hopeless or not (known.nu_at_mode or 0.0) <= MIN_UNUSABLE_NU):
         check_proper(problem, at.gaussian)
     return known.telling(*notes)
@@ -102,10 +102,10 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
 def surroundings(
     problem: Problem, at: AtMode, seed: int, T: float
 ) -> tuple[AtMode, KnownModes | None, tuple[Doubt, ...]]:
-    """The mode of most mass, all that matter where there are others, and what is doubted besides.
+    """Return the mode of most mass, all relevant modes if there are several, and the doubts left.
 
-    From a mode with a positive definite curvature; a log-concave posterior has no other, nor a tail that its
-    curvature's distance from a Gaussian does not show.
+    It starts from a mode with a positive definite curvature. A log-concave posterior has no other
+    mode, and no tail that its curvature's distance from a Gaussian does not show.
     """
     if problem.posterior.log_concave:
         return at, None, ()
@@ -133,12 +133,13 @@ def all_modes(
     tops: Float[np.ndarray, "k d"] | None = None,
     apart: Int[np.ndarray, " m"] = NO_ROWS,
 ) -> tuple[AtMode, KnownModes | None]:
-    """The mode of most mass, and all that matter where there are others; `tops` are starts besides.
+    """Return the mode of most mass, and all relevant modes if there are several.
 
-    Of many rows some are searched on, and those `apart`.
+    `tops` are additional starts. With many rows the search uses a sample, and the rows in `apart`.
 
-    Where a search finds a heavier mode than the one it began with, another begins there. Among several modes it goes on
-    until it finds no other that matters: what is left out is mass that no chain sees.
+    If a search finds a heavier mode than its first, another search begins there. Among several
+    modes the search continues until it finds no other relevant mode, because no chain visits a
+    missed mode.
     """
     found, searched = [at], 0
     while True:
@@ -165,17 +166,23 @@ def all_modes(
 
 
 def _exaggerates(problem: Problem, other: AtMode, at: AtMode, temperature: float) -> bool:
-    """Whether a place is `flat`, and wider than the mode whose neighbour it would be: a bent one's image is as bent."""
+    """Return whether a point is `flat` and wider than the mode at `at`.
+
+    The image of a bent mode is as bent as the mode.
+    """
     if not other.gaussian.half_log_det > at.gaussian.half_log_det + MAX_VOLUME_ERROR:
         return False
     return flat(problem, other.gaussian, temperature)
 
 
 def flat(problem: Problem, gaussian: Laplace, temperature: float) -> bool:
-    """Whether the curvature at a place is that of rounding, on a plateau where a search came to rest.
+    """Return whether the curvature at a point is rounding error, on a plateau.
 
-    Laplace's mass is then beyond all others, 1e31 sds wide: a foot of .6% within 171 sds was taken for the mode.
-    An sd to either side of a mode along its widest direction the density is less by e^.5; on a banana by e^5.
+    A search may stop there.
+
+    Laplace's mass then exceeds all others, with sds of 1e31: a plateau of .6% within 171 sds was
+    taken for the mode. One sd to either side of a mode along its widest direction the density falls
+    by e^.5; on a banana by e^5.
     """
     if not gaussian.positive_definite or temperature == 0:
         return False
@@ -188,7 +195,7 @@ def flat(problem: Problem, gaussian: Laplace, temperature: float) -> bool:
 
 
 def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
-    """The same for more parameters than a dense curvature is made for."""
+    """Survey with low-rank curvature, for more parameters than a dense curvature allows."""
     mode, value, converged = lowrank_mode(problem, np.asarray(problem.start, np.float64))
     notes, modes, doubts = [], None, ()
     if not converged:
@@ -197,8 +204,8 @@ def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
     gaussian = lowrank_laplace(problem, mode, squares, generator(seed, TUNING_STREAM, 6))
     if gaussian.positive_definite:
         notes.append(
-            f"the curvature of {mode.size} parameters is known as diagonal plus rank {gaussian.c.size}: the "
-            "meter may exaggerate bias."
+            f"the curvature of {mode.size} parameters is approximated as diagonal plus rank {gaussian.c.size}: the "
+            "bias meter may exaggerate bias."
         )
         gaussian, value, modes, doubts = _around_lowrank(problem, gaussian, value, seed, T)
     else:
@@ -210,7 +217,7 @@ def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
 def _around_lowrank(
     problem: Problem, gaussian: LowRankLaplace, value: float, seed: int, T: float
 ) -> tuple[LowRankLaplace, float, KnownModes | None, tuple[Doubt, ...]]:
-    """What `surroundings` says, with the Gaussian at the mode of most mass and the log density there."""
+    """Return the same as `surroundings`, with Gaussian and log density at the heaviest mode."""
     if problem.posterior.log_concave:
         return gaussian, value, None, ()
     with suppress(Over), share(MAX_SURVEY_SHARE):
@@ -223,7 +230,7 @@ def _around_lowrank(
 def _all_lowrank_modes(
     problem: Problem, gaussian: LowRankLaplace, value: float, seed: int, T: float
 ) -> tuple[LowRankLaplace, float, KnownModes | None]:
-    """The same from one search; every mode has a curvature of its own."""
+    """Return the same from one search; every mode has its own curvature."""
     found = [_Lanczos(gaussian, value)]
     for number, (z, density) in enumerate(
         lowrank_modes(problem, gaussian, generator(seed, TUNING_STREAM, 9))
@@ -244,7 +251,7 @@ class _Lanczos(NamedTuple):
 
 
 def _with_center(problem: Problem, known: Known, seed: int, T: float) -> Known:
-    """With the Gaussian's centre at the mean (at T = 0 at the mode), and nu there."""
+    """Return `known` with the Gaussian's centre at the mean (at T = 0 the mode), and nu there."""
     if not known.usable:
         return known
     assert known.gaussian is not None
@@ -257,12 +264,12 @@ def _with_center(problem: Problem, known: Known, seed: int, T: float) -> Known:
 
 
 def _like_a_network(problem: Problem) -> bool:
-    """Whether a saddle is one of so many that a way off this one leads to the next."""
+    """Return whether saddles are so many that a way off one leads to the next."""
     return problem.has_rows and problem.dimension > MAX_SCALES_DIM
 
 
 def _off_the_saddle(problem: Problem, at: AtMode) -> AtMode:
-    """The mode that lies down the flattest direction from a saddle, where there is one."""
+    """Return the mode down the flattest direction from a saddle, or `at` if there is none."""
     for move in SADDLE_ESCAPES:
         found = gaussian_at_mode(problem, at.gaussian.center + move * at.gaussian.flattest)
         rises = found.log_density > at.log_density
@@ -274,6 +281,6 @@ def _off_the_saddle(problem: Problem, at: AtMode) -> AtMode:
 def _saddle_note(problem: Problem, gaussian: Laplace | LowRankLaplace) -> str:
     return (
         "the curvature at the mode is not positive definite (smallest relative eigenvalue "
-        f"{gaussian.smallest:.2g}) along {named_direction(problem, gaussian.flattest)}: no "
-        "Gaussian there is a guide to the posterior."
+        f"{gaussian.smallest:.2g}) along {named_direction(problem, gaussian.flattest)}: a "
+        "Gaussian there does not describe the posterior."
     )
