@@ -156,7 +156,7 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "modes: free chains from more of them than can be weighed",
-        "if hopelessly_many(problem, known):",
+        "if too_many_modes(problem, known):",
         "if False:",
         SHELLS + "test_no_chains_are_kept_in_more_modes_than_can_have_them",
     ),

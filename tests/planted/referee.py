@@ -128,7 +128,7 @@ REFEREE = [
     ),
     Mutant(
         "confirm: a fit keeps the word it had",
-        "return replace(run, draws=_held(own, by))", "_held(own, by)\n        return replace(run)",
+        "return replace(run, draws=_compared(own, by))", "_compared(own, by)\n        return replace(run)",
         CONFIRM + "test_nuts_is_asked_of_a_fit_alone",
     ),
     Mutant(

@@ -80,7 +80,7 @@ TUNE = [
     ),
     Mutant(
         "guided: places beside the chains are not looked at",
-        "np.concatenate([found.zs, zs, _beside(found, seed)])", "np.concatenate([found.zs, zs])",
+        "np.concatenate([found.zs, zs, _points_near_ends(found, seed)])", "np.concatenate([found.zs, zs])",
         GUIDED + "test_a_wedge_beside_the_chains_that_the_guide_misses_is_seen",
     ),
     Mutant(

@@ -17,7 +17,7 @@ from sgld.core.progress import check_deadline, deadline, sampled_until
 from sgld.core.work import Work
 from sgld.errors import RunError, UsageError
 from sgld.inference import loop
-from sgld.inference.tuning.survey import find_out
+from sgld.inference.tuning.survey import survey_posterior
 from sgld.model.prepare import prepare
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
@@ -153,7 +153,7 @@ def test_the_search_for_other_modes_is_left_in_its_middle(d, shares, monkeypatch
         ticking = SimpleNamespace(monotonic=lambda: float(next(clock)))
         monkeypatch.setattr(deadlines, "time", ticking)
         with deadline(seconds, 0.8 * seconds):
-            known = find_out(problem, 0, 1.0, by_hand=False)
+            known = survey_posterior(problem, 0, 1.0, by_hand=False)
         return next(clock), known
 
     whole, known = found(1e9)

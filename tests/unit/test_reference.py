@@ -216,7 +216,7 @@ def test_a_window_measures_variances_and_dual_averaging_finds_the_aim(rng):
     a, _ = jax.lax.scan(one, adaptation.begin(u[0]), (jnp.arange(400), u))
     variance = np.asarray(u[:300]).var(0, ddof=1)
     np.testing.assert_allclose(a.inverse_mass, (300 * variance + 5e-3) / 305, rtol=1e-4)
-    assert abs(float(adaptation.settled(a).step_size) / -np.log(0.6) - 1) < 0.1
+    assert abs(float(adaptation.with_mean_step(a).step_size) / -np.log(0.6) - 1) < 0.1
 
 
 # -- the verdict ---------------------------------------------------------------------------------

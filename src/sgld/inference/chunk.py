@@ -183,8 +183,8 @@ def run_chunk(
         bad = _lost(z)
         fresh = jnp.any(bad, 0) & (carry.failed_at < 0)
         failed_at = jnp.where(fresh, steps[jnp.argmax(bad, 0)], carry.failed_at)
-        state, memory, learnt = moving
-        return Carry(state, memory, learnt, carry.step + size, failed_at, moments), kept
+        state, memory, adapted = moving
+        return Carry(state, memory, adapted, carry.step + size, failed_at, moments), kept
 
     empty = room(kernel, carry, slots)
     return jax.lax.fori_loop(0, num_blocks, block, (carry, empty))
@@ -255,27 +255,27 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     xs, h, T, noise, step = inputs
     meter = None if kernel.probe is None else kernel.probe.meter
 
-    def one(state, memory, learnt, x, xi):
+    def one(state, memory, adapted, x, xi):
         z = state.position
         estimate = _estimate(kernel, x, memory, T)
         if isinstance(estimate, Estimate) and (kernel.record_gradient or meter == "step"):
             estimate = estimate.knowing(z)
         matrix, grad = kernel.preconditioner, estimate
         if kernel.preconditioner.adapts:
-            matrix, learnt, grad = _adapted(kernel, estimate, learnt, z, T, step)
+            matrix, adapted, grad = _adapted(kernel, estimate, adapted, z, T, step)
         new = kernel.sampler.step(state, grad, h, xi, preconditioner=matrix, temperature=T)
         if kernel.gradient.remembers:
             memory = kernel.gradient.after(kernel.problem, x, memory, z, step)
         moved = state.momentum if meter == "momentum" else None
         moved = estimate(z) if meter == "step" else moved
-        return (new, memory, learnt), (z, estimate(z) if kernel.record_gradient else None, moved)
+        return (new, memory, adapted), (z, estimate(z) if kernel.record_gradient else None, moved)
 
-    state, memory, learnt = moving
+    state, memory, adapted = moving
     if len(state.position) == 1:  # vmap over one chain is slower than none
-        alone = one(*jax.tree.map(lambda leaf: leaf[0], (state, memory, learnt, xs, noise)))
+        alone = one(*jax.tree.map(lambda leaf: leaf[0], (state, memory, adapted, xs, noise)))
         return jax.tree.map(lambda leaf: leaf[None], alone)
     in_axes = (0, 0, 0, None if xs is None else 0, 0)
-    return jax.vmap(one, in_axes=in_axes)(state, memory, learnt, xs, noise)
+    return jax.vmap(one, in_axes=in_axes)(state, memory, adapted, xs, noise)
 
 
 def _estimate(kernel: Kernel, x: Any, memory: Any, T: Array) -> Estimate:
@@ -288,7 +288,7 @@ def _estimate(kernel: Kernel, x: Any, memory: Any, T: Array) -> Estimate:
 
 
 def _adapted(
-    kernel: Kernel, estimate: Estimate, learnt: Any, z: Array, T: Array, step: Array
+    kernel: Kernel, estimate: Estimate, adapted: Any, z: Array, T: Array, step: Array
 ) -> tuple[Any, Any, Callable[[Array], Array]]:
     """Return this step's matrix, the adapted state, and the gradient that includes Gamma.
 
@@ -297,9 +297,9 @@ def _adapted(
     """
     D = kernel.preconditioner
     count = max(1, kernel.problem.num_data)
-    update = lambda q: D.after(learnt, estimate(q) / count)  # noqa: E731
+    update = lambda q: D.after(adapted, estimate(q) / count)  # noqa: E731
     adapting = (step < kernel.burn_in) | (not D.freeze)
-    fresh = jax.tree.map(partial(jnp.where, adapting), update(z), learnt)
+    fresh = jax.tree.map(partial(jnp.where, adapting), update(z), adapted)
     matrix = D.at(fresh)
     if not D.gamma:
         return matrix, fresh, estimate

@@ -36,7 +36,7 @@ from ..results.storage import load, write_confirmation
 from ..results.summary import Comparison, compare
 from ..results.verdict import MODES, Verdict
 from .reference import METHOD_TITLES, draws_of
-from .step_halving import Halving, standing
+from .step_halving import Halving, classify_errors
 
 if TYPE_CHECKING:
     from ..regression.result import Fit
@@ -76,26 +76,26 @@ def confirm(run: Any, by: Draws | Halving) -> Any:
       'biased'
     """
     if isinstance(run, Draws):
-        return _held(run, by)
+        return _compared(run, by)
     if not isinstance(run, (str, Path)):
         own = draws_of(run)
         if own is None:
             raise UsageError(
                 f"run must be draws, a fit or the directory of a run. Got {type(run).__name__}."
             )
-        return replace(run, draws=_held(own, by))
+        return replace(run, draws=_compared(own, by))
     directory = RunDirectory(run)
     if not (directory.path.is_dir() and directory.finished()):
         load(directory.path)  # raises, as the run is unfinished or not a run
     with directory:
-        draws = _held(load(directory.path), by)
+        draws = _compared(load(directory.path), by)
         write_confirmation(directory, draws)
     return draws
 
 
-def _held(draws: Draws, by: Draws | Halving) -> Draws:
+def _compared(draws: Draws, by: Draws | Halving) -> Draws:
     if isinstance(by, Halving):
-        return draws.with_verdict(_by_half_the_step(draws, by))
+        return draws.with_verdict(_by_step_halving(draws, by))
     if isinstance(by, Draws):
         return draws.with_verdict(_by_reference(draws, by))
     raise UsageError(
@@ -103,12 +103,12 @@ def _held(draws: Draws, by: Draws | Halving) -> Draws:
     )
 
 
-def _by_half_the_step(draws: Draws, by: Halving) -> Verdict:
+def _by_step_halving(draws: Draws, by: Halving) -> Verdict:
     if by.first is None or not _same(draws, by.first):
         raise UsageError("by has other draws; call sgld.step_halving with the draws of this run.")
     found, own = by.verdict, draws.verdict
     if found.word == "trusted":
-        return _another(
+        return _replaced(
             own,
             HALF_STEP,
             replace(found, reasons=_confirmed(HALF_STEP, found.reasons[0])),
@@ -116,8 +116,8 @@ def _by_half_the_step(draws: Draws, by: Halving) -> Verdict:
             by.sd,
         )
     if found.word == "biased" and own.word != "biased":
-        return _another(own, HALF_STEP, found, by.mean, by.sd)
-    return _told(own, HALF_STEP, f"{found.word}, {found.reasons[0]}")
+        return _replaced(own, HALF_STEP, found, by.mean, by.sd)
+    return _inconclusive(own, HALF_STEP, f"{found.word}, {found.reasons[0]}")
 
 
 def _same(a: Draws, b: Draws) -> bool:
@@ -145,10 +145,10 @@ def _by_reference(draws: Draws, by: Draws) -> Verdict:
             "the reference uses as many rows as the run, but other values; call sgld.reference with the run's draws."
         )
     table, own = compare(draws, by), draws.verdict
-    found = _decided(draws, by, table, method)
+    found = _from_errors(draws, by, table, method)
     if isinstance(found, str):
-        return _told(own, method, found)
-    return _another(own, method, found, *_moments(draws.names, by))
+        return _inconclusive(own, method, found)
+    return _replaced(own, method, found, *_moments(draws.names, by))
 
 
 def _other_rows(draws: Draws, by: Draws) -> bool:
@@ -170,7 +170,7 @@ def _alike(a: Any, b: Any) -> bool:
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True)
 
 
-def _decided(draws: Draws, by: Draws, table: Comparison, method: str) -> Verdict | str:
+def _from_errors(draws: Draws, by: Draws, table: Comparison, method: str) -> Verdict | str:
     """Return a verdict, or a sentence that says why there is none."""
     if by.verdict.word != "trusted":
         return f"itself {by.verdict.word}: {by.verdict.reasons[0]}"
@@ -181,7 +181,7 @@ def _decided(draws: Draws, by: Draws, table: Comparison, method: str) -> Verdict
     if not all(np.isfinite(a).all() for a in (off, mean_off, sd_se, mean_se)):
         return "not every parameter moves."
     errors = f"an sd is {100 * off.max():.0f}% and a mean {mean_off.max():.2f} sd off at most"
-    decided = standing(off, mean_off, sd_se, mean_se)
+    decided = classify_errors(off, mean_off, sd_se, mean_se)
     if decided == "off":
         worst = beyond_limits(draws.names, table.sd_ratio, mean_off)
         reasons = tuple(f"compared with {method}: {what}." for what in worst if what is not None)
@@ -202,7 +202,7 @@ def _moments(names: tuple[str, ...], by: Draws) -> tuple[np.ndarray, np.ndarray]
     return statistics.mean(values, by.weights), np.sqrt(statistics.var(values, by.weights))
 
 
-def _another(own: Verdict, by: str, found: Verdict, mean: np.ndarray, sd: np.ndarray) -> Verdict:
+def _replaced(own: Verdict, by: str, found: Verdict, mean: np.ndarray, sd: np.ndarray) -> Verdict:
     """Return the verdict found in place of the run's own, which is stored in its `extra`."""
     before = own.extra.get("by_itself", {"word": own.word, "reasons": list(own.reasons)})
     doubts = [] if found.word == "trusted" else list(own.doubts)
@@ -213,6 +213,6 @@ def _another(own: Verdict, by: str, found: Verdict, mean: np.ndarray, sd: np.nda
     )  # fmt: skip
 
 
-def _told(own: Verdict, by: str, why: str) -> Verdict:
+def _inconclusive(own: Verdict, by: str, why: str) -> Verdict:
     """Return the run's own verdict, with a note on the inconclusive comparison."""
     return own.told(by, f"compared with {by}: {why}")

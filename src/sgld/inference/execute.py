@@ -45,7 +45,7 @@ from ..samplers.schedules import as_schedule, check_values
 from . import loop
 from .chunk import Kernel, make_probe
 from .function_space import draws_suffice, judged_by_predictions
-from .judge import judged, judged_by_parameters
+from .judge import judge_kept, judge_parameters
 from .kept import Keep
 from .outcome import (
     LEFT_SUPPORT,
@@ -76,7 +76,7 @@ RARE_SHARE = 5e-4
 SEVERAL_SHARE, MIN_SWIFT_ENERGY = 2e-3, 0.6
 
 
-def another(
+def next_attempts(
     plan: Plan, ask: Request, verdict: Verdict, attempts: list[dict[str, str]]
 ) -> list[str]:
     """Return what to try next, in order: "exact", "finer", "halve" or "quarter"; or nothing."""
@@ -100,7 +100,7 @@ def another(
     return halve
 
 
-def revised(plan: Plan, attempt: dict[str, str], problem: Problem, ask: Request) -> Plan | None:
+def revise_plan(plan: Plan, attempt: dict[str, str], problem: Problem, ask: Request) -> Plan | None:
     """Return the plan of an attempt, made from the plan before it; None if that is impossible."""
     setup = plan.setup
     if attempt["what"] == "exact":
@@ -142,10 +142,10 @@ MAX_CHANCE = 0.1  # share of runs whose chains seem to disagree by chance
 MAX_GROWTH_FOR_TAILS = 4  # the same multiple if tails may only seem too heavy
 # E-BFMI below which more draws do not help: a model of 300 volatilities in time had .01, and the same verdict
 # after 78 seconds as after 22
-HOPELESS_ENERGY = exact_rule.MIN_ENERGY / 2
+MIN_USEFUL_ENERGY = exact_rule.MIN_ENERGY / 2
 
 
-def draws_to_go_on_to(
+def target_num_draws(
     problem: Problem, plan: Plan, ask: Request, ess: float | None, keep: Keep | None, raw: loop.Raw
 ) -> int:
     """Return the number of draws per chain to continue to; the present one if the run should end.
@@ -162,7 +162,7 @@ def draws_to_go_on_to(
     by_itself = is_auto(ask.num_draws) and is_auto(ask.step_size)
     if ess is None and not by_itself:
         return done
-    if ess is None and raw.trajectories is not None and raw.trajectories.energy < HOPELESS_ENERGY:
+    if ess is None and raw.trajectories is not None and raw.trajectories.energy < MIN_USEFUL_ENERGY:
         return (
             done  # a property of the posterior decides the verdict, and more draws do not change it
         )
@@ -354,9 +354,9 @@ def _next(
     blind = keep is not None and not keep.holds_positions(plan.setup, problem.dimension)
     if blind or ask.max_steps is not None or ask.max_seconds is not None:
         return None
-    for what in another(plan, ask, verdict, attempts):
+    for what in next_attempts(plan, ask, verdict, attempts):
         attempt = {"what": what, "why": verdict.reasons[0]}
-        new = revised(plan, attempt, problem, ask)
+        new = revise_plan(plan, attempt, problem, ask)
         if new is not None:
             return new, attempt
     return None
@@ -376,7 +376,7 @@ def _begun(
         stored = read_plan(host.directory, given.checked)
     plan, at = (host.planned(problem, ask), 0) if stored is None else (stored.plan, stored.attempt)
     for attempt in attempts[at:]:
-        plan = revised(plan, attempt, problem, ask) or plan
+        plan = revise_plan(plan, attempt, problem, ask) or plan
     if stored is None:
         return plan, None
     plan = prepared_again(problem, plan, ask.seed)
@@ -440,7 +440,7 @@ def _attempt(
         starts,
         seed=ask.seed,
         num_draws=setup.num_draws,
-        more=partial(draws_to_go_on_to, problem, plan, ask, ess, host.keep),
+        more=partial(target_num_draws, problem, plan, ask, ess, host.keep),
         most=most,
         most_positions=most_positions,
         directory=host.directory,
@@ -480,8 +480,8 @@ def _judged(
     if plan.setup.predictions and raw.predicted is not None:
         return judged_by_predictions(problem, plan, raw, ask, info, keep, until)
     if keep is not None:
-        return judged(problem, plan, raw, keep, ask, info)
-    return judged_by_parameters(problem, plan, raw, ask, info)
+        return judge_kept(problem, plan, raw, keep, ask, info)
+    return judge_parameters(problem, plan, raw, ask, info)
 
 
 def make_kernel(

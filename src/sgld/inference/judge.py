@@ -34,7 +34,7 @@ from .outcome import (
 from .sink import Raw
 
 
-def judged_by_parameters(
+def judge_parameters(
     problem: Problem, plan: Plan, raw: Raw, ask: Request, info: dict[str, Any]
 ) -> Draws:
     """Return draws of the positions, which must be present, with their verdict."""
@@ -58,7 +58,7 @@ BIAS_UNKNOWN = (
 )
 
 
-def judged(
+def judge_kept(
     problem: Problem, plan: Plan, raw: Raw, keep: Keep, ask: Request, info: dict[str, Any]
 ) -> Draws:
     """Return draws of the kept values, or moments, with their verdict."""
@@ -71,7 +71,7 @@ def judged(
         last = np.array([draws.num_draws - 1])
         draws = within_support(problem, draws, raw.last[:, None], last)
         return draws.with_verdict(_of_values(draws, ask.tolerance))
-    whole = judged_by_parameters(problem, plan, raw, ask, info)
+    whole = judge_parameters(problem, plan, raw, ask, info)
     draws = replace(draws, status=whole.status, log_weight=whole.log_weight, info=whole.info)
     return draws.with_verdict(_of_both(draws, whole.verdict, ask.tolerance))
 

@@ -151,19 +151,19 @@ def with_draw(
     """Return the moments with one more draw of every chain; a batch has `size` draws."""
     m, w = moments, weight.astype(moments.weight.dtype)
     total = m.batch_weight + w
-    batch, within = _moved(m.batch, m.within, value, w, total)
+    batch, within = _updated(m.batch, m.within, value, w, total)
     m = m._replace(
         batch=batch, within=within, batch_weight=total, batch_draws=m.batch_draws + 1,
         squared_weights=m.squared_weights + w * w,
         bins=None if m.bins is None else with_values(m.bins, _row(value), w),
     )  # fmt: skip
-    return jax.lax.cond(m.batch_draws >= size, _closed, lambda m: m, m)
+    return jax.lax.cond(m.batch_draws >= size, _close_batch, lambda m: m, m)
 
 
-def _closed(m: BatchMoments) -> BatchMoments:
+def _close_batch(m: BatchMoments) -> BatchMoments:
     """Return the moments with the finished batch added to the others, and an empty one begun."""
     total = m.weight + m.batch_weight
-    center, between = _moved(m.center, m.between, m.batch, m.batch_weight, total)
+    center, between = _updated(m.center, m.between, m.batch, m.batch_weight, total)
     zero = jnp.zeros_like(m.batch_weight)
     return BatchMoments(
         jax.tree.map(jnp.zeros_like, m.batch), m.within, center, between, zero, total,
@@ -171,7 +171,7 @@ def _closed(m: BatchMoments) -> BatchMoments:
     )  # fmt: skip
 
 
-def _moved(mean: PyTree, squares: PyTree, value: PyTree, w: Array, total: Array) -> tuple:
+def _updated(mean: PyTree, squares: PyTree, value: PyTree, w: Array, total: Array) -> tuple:
     """Return mean and sum of squares with one more value of weight w; `total` counts it."""
     share = w / jnp.where(total > 0, total, 1)
     new = jax.tree.map(lambda a, x: a + share.astype(x.dtype) * (x - a), mean, value)
@@ -239,7 +239,7 @@ def as_keep(keep: Any, problem: Problem) -> Keep | None:
     if keep is None:
         return None
     if isinstance(keep, str) and keep == MOMENTS:
-        layout = _layout(_tried(_itself, problem))
+        layout = _layout(_traced(_itself, problem))
         names = tuple(problem.posterior.names or layout.element_names())
         return Keep(Partial(_itself), layout, names, moments=True)
     if isinstance(keep, str) or not callable(keep):
@@ -250,7 +250,7 @@ def as_keep(keep: Any, problem: Problem) -> Keep | None:
     tell_apart(keep)
     function = Partial(keep) if jax.tree_util.all_leaves([keep]) else keep
     function = Partial(_of_module, function)
-    first, second = (_tried(function, problem) for _ in range(2))
+    first, second = (_traced(function, problem) for _ in range(2))
     if _shapes(first) != _shapes(second):
         raise UsageError(
             "keep must return arrays of the same shape at every call. It returned "
@@ -294,7 +294,7 @@ def _in_single(x: Any) -> Any:
     return x.astype(jnp.float32) if short else x
 
 
-def _tried(function: Any, problem: Problem) -> Any:
+def _traced(function: Any, problem: Problem) -> Any:
     """Return the shapes of keep's result by tracing it, again at each call."""
     try:
         return jax.eval_shape(lambda z: function(problem.target.reported(z)), problem.start)

@@ -28,7 +28,7 @@ from ..samplers.confined_hmc import ConfinedHMC, Regions
 from ..samplers.gradients.full import Full
 from .kept import Keep
 from .sink import Raw
-from .tuning.mode_masses import counted, places_of, weigh
+from .tuning.mode_masses import counted, modes_at, weigh
 from .tuning.several_modes import regions_of
 
 REPORTED_NUMBERS = 2**24  # numbers of positions mapped at once to reported values
@@ -222,12 +222,12 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
                 )
                 continue
             status[chain] = (
-                f"chain {chain} {_gone(problem, draws, z[chain], first, int(at[first]))}"
+                f"chain {chain} {_divergence(problem, draws, z[chain], first, int(at[first]))}"
             )
     return replace(draws, status=tuple(status))
 
 
-def _gone(problem: Problem, draws: Draws, z: np.ndarray, first: int, draw: int) -> str:
+def _divergence(problem: Problem, draws: Draws, z: np.ndarray, first: int, draw: int) -> str:
     """Return what happened to a chain z [draw, d] whose density is 0 at its draw `first`."""
     there = np.abs(np.asarray(z[first], np.float64))
     smaller = "a smaller step_size" if draws.plan is None else draws.plan.smaller_step
@@ -268,10 +268,10 @@ def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
 
 def modes_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
     """Return what `draws.modes` shows of the known modes, or None if there is one mode."""
-    return None if known.modes is None else modes_told(problem, known.modes).to_dict()
+    return None if known.modes is None else reported_modes(problem, known.modes).to_dict()
 
 
-def modes_told(problem: Problem, modes: KnownModes) -> Modes:
+def reported_modes(problem: Problem, modes: KnownModes) -> Modes:
     """Return the modes on the reported scale, with Laplace's masses."""
     position = np.stack([
         np.asarray(_flat_reported(problem, problem.array(z)), np.float64) for z in modes.z
@@ -296,7 +296,7 @@ def regions_of_chains(
     sampler = plan.setup.sampler
     if not isinstance(sampler, ConfinedHMC):
         return None
-    return np.asarray(sampler.regions.group)[places_of(problem, sampler.regions, z[:, 0])]
+    return np.asarray(sampler.regions.group)[modes_at(problem, sampler.regions, z[:, 0])]
 
 
 def weighed(
@@ -318,7 +318,7 @@ def weighed(
     known = _known(problem, regions)
     found = weigh(problem, known, regions, z[healthy], chain[healthy], seed)
     modes = replace(
-        modes_told(problem, known), mass=found.mass, covariance=found.covariance,
+        reported_modes(problem, known), mass=found.mass, covariance=found.covariance,
         group=np.asarray(regions.group), chain=chain,
     )  # fmt: skip
     info = {**draws.info, "modes": modes.to_dict()}

@@ -358,7 +358,7 @@ def _keep_hash(keep: Keep, problem: Problem) -> str:
     return digest(trace(kept, keep.function, problem.start), *jax.tree.leaves(keep.function))
 
 
-def keep_again(directory: RunDirectory, asked: Mapping[str, Any], keep: Any) -> Any:
+def saved_keep(directory: RunDirectory, asked: Mapping[str, Any], keep: Any) -> Any:
     """Return what a resumed run keeps.
 
     Raises RunError if the run kept a function and it is not given again.

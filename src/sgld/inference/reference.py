@@ -100,7 +100,7 @@ def _restart(a: Adaptation, step_size: Array) -> Adaptation:
     return a._replace(step_size=step_size, center=center, error=zero, log_average=zero, time=zero)
 
 
-def settled(a: Adaptation) -> Adaptation:
+def with_mean_step(a: Adaptation) -> Adaptation:
     """Return the adaptation with the averaged step size of the search."""
     return a._replace(step_size=jnp.exp(a.log_average))
 
@@ -132,7 +132,7 @@ def update(
         inverse_mass=variance, count=jnp.zeros_like(a.count), mean=jnp.zeros_like(a.mean),
         square=jnp.zeros_like(a.square),
     )  # fmt: skip
-    return _where(ends, _restart(fresh, settled(a).step_size), a)
+    return _where(ends, _restart(fresh, with_mean_step(a).step_size), a)
 
 
 def _where(which: Array, yes: Adaptation, no: Adaptation) -> Adaptation:
@@ -173,7 +173,7 @@ def draws_of(given: Any) -> Draws | None:
     return found if isinstance(found, Draws) else None
 
 
-def asked_about(given: Any, data: Any, init: Any, function: str) -> tuple[Any, Any, Any]:
+def resolve_target(given: Any, data: Any, init: Any, function: str) -> tuple[Any, Any, Any]:
     """Return posterior, rows and start, either as given or as the draws know them.
 
     If only draws are given, the last position of a healthy chain is the start.
@@ -291,7 +291,7 @@ def _advance(
         state, adapt = carry
         warm = entry < num_warmup
         key = jax.random.fold_in(key, entry)
-        size = jnp.where(warm, adapt.step_size, settled(adapt).step_size)
+        size = jnp.where(warm, adapt.step_size, with_mean_step(adapt).step_size)
 
         def transition(j, carry):
             state, *total = carry
@@ -447,7 +447,7 @@ def reference(
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with told(progress, ("data", "mode", "curvature", "other modes", "sampling")):
         with stage("data"):
-            target, rows, start = asked_about(posterior, data, init, "reference")
+            target, rows, start = resolve_target(posterior, data, init, "reference")
             problem = prepare(target, rows, start, seed=seed)
         check_memory(
             DRAW_NUMBER_BYTES * problem.dimension * num_chains * (num_draws + 100.0),

@@ -44,7 +44,7 @@ from ..samplers.schedules import as_schedule, check_values
 from ..typing import Estimator, Noise, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .kept import as_keep, check_moments
-from .record import Given, asked_again, check_given, check_unchanged, elsewhere, keep_again, record
+from .record import Given, asked_again, check_given, check_unchanged, elsewhere, record, saved_keep
 from .tuning.cost import check_asked
 from .tuning.noise import check_noise
 from .tuning.plan import make_plan
@@ -277,7 +277,7 @@ def sample(
     """
     asked: dict[str, Any] = {"kind": "sample"}
     if where is not None:
-        init, asked["part"] = _of_part(posterior, init, where), True
+        init, asked["part"] = _init_of_part(posterior, init, where), True
     ask = Request(
         sampler, step_size, tolerance, temperature, gradient, preconditioner, order, batch_size,
         num_chains, num_draws, burn_in, thin, seed, max_steps, max_seconds, always_in, noise,
@@ -288,7 +288,7 @@ def sample(
     )  # fmt: skip
 
 
-def _of_part(posterior: Any, init: Any, where: Any) -> Any:
+def _init_of_part(posterior: Any, init: Any, where: Any) -> Any:
     """Return the position in which only the parameters that `where` selects are sampled."""
     from ..model.modules import part
 
@@ -341,7 +341,7 @@ def begin(
                 on_start()
         facts = asked.get("facts") or {}
         host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=facts, planned=planned)
-        with _nothing_left(directory), saying_what_is_kept(directory, argument):
+        with _discard_on_failure(directory), saying_what_is_kept(directory, argument):
             draws = execute(problem, ask, ess, host)
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
 
@@ -357,7 +357,7 @@ def _check_path(path: Any) -> None:
 
 
 @contextmanager
-def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
+def _discard_on_failure(directory: RunDirectory | None) -> Iterator[None]:
     """Remove the run directory if a call is refused, or fails before there is a plan to resume."""
     try:
         yield
@@ -433,7 +433,7 @@ def go_on(
         problem = _checked(posterior, data, init, ask, ess, mesh)
         with together():
             check_given(problem, asked, ask, given)
-        kept = as_keep(keep_again(directory, asked, keep), problem)
+        kept = as_keep(saved_keep(directory, asked, keep), problem)
         now = record(problem, ask, ess, kept)
         moved = elsewhere(asked, now)
         directory.elsewhere = moved is not None

@@ -330,7 +330,7 @@ class Sink:
             held[self.count : end] = values
         self.count = end
 
-    def take_back(self, first: int, rows: dict[str, np.ndarray]) -> None:
+    def restore_draws(self, first: int, rows: dict[str, np.ndarray]) -> None:
         """Restore draws from `first` on, in the form that `_between` returns."""
         z, numbers = rows.pop("z", None), rows.pop(HELD_KEY, None)
         self._take(rows)
@@ -445,12 +445,12 @@ def _restored(
         phases.restore(arrays)
         sink.positions.every = max(1, int(head.get("every", 1)))
         for first, end in head["chunks"]:
-            sink.take_back(first, directory.read_chunk(first, end))
+            sink.restore_draws(first, directory.read_chunk(first, end))
             sink.chunks.append([first, end])
         sink.flushed = sink.count
         pending = {k[len("pending_") :]: v for k, v in arrays.items() if k.startswith("pending_")}
         if pending:
-            sink.take_back(sink.count, pending)
+            sink.restore_draws(sink.count, pending)
         sink.positions.check(sink.count)
     except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError) as error:
         raise RunError(

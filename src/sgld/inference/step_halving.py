@@ -18,7 +18,7 @@ from ..results import statistics
 from ..results.draws import Draws
 from ..results.summary import errors_of
 from ..results.verdict import MODES, TAILS, Verdict, Word
-from .reference import asked_about, draws_of
+from .reference import draws_of, resolve_target
 
 if TYPE_CHECKING:
     from ..regression.result import Fit
@@ -30,7 +30,7 @@ DOUBTS_LEFT = {  # doubts that step halving does not resolve
 }
 
 
-def standing(
+def classify_errors(
     off: np.ndarray, mean_off: np.ndarray, sd_se: np.ndarray, mean_se: np.ndarray
 ) -> Literal["off", "too uncertain to tell", "at the limit", "right"]:
     """Classify errors of sds and means, with their standard errors, by the limits of a verdict."""
@@ -100,7 +100,7 @@ class Halving:
         if "biased" in found or "not mixed" in found:
             word = "biased" if "biased" in found else "not mixed"
             return Verdict(word, found[word], ratio, sd_se)
-        decided = standing(off, mean_off, sd_se, mean_se)
+        decided = classify_errors(off, mean_off, sd_se, mean_se)
         if decided == "off":
             word, reason = "biased", f"{change}; use {smaller}."
         elif doubts:
@@ -196,7 +196,7 @@ def step_halving(
     draws = draws_of(posterior if draws is None else draws)
     if draws is None:
         raise UsageError("draws must be those of a run: sgld.step_halving(posterior, data, draws).")
-    target, rows, _ = asked_about(posterior, data, None, "step_halving")
+    target, rows, _ = resolve_target(posterior, data, None, "step_halving")
     plan = draws.plan
     if plan is None:
         raise UsageError("these draws hold no plan; run sgld.sample again.")

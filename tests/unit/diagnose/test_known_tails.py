@@ -7,7 +7,7 @@ from scipy import stats
 
 import sgld
 from sgld.diagnostics.tails import known_tails
-from sgld.inference.tuning.survey import find_out
+from sgld.inference.tuning.survey import survey_posterior
 from sgld.model.prepare import prepare
 
 
@@ -16,7 +16,7 @@ def student(nu, d=1):
         return -0.5 * (nu + 1) * jnp.sum(jnp.log1p(x**2 / nu))
 
     problem = prepare(sgld.Posterior(density), None, np.zeros(d, np.float32))
-    return problem, find_out(problem, 0, 1.0, by_hand=False)
+    return problem, survey_posterior(problem, 0, 1.0, by_hand=False)
 
 
 def quantiles(nu, number=51_200):

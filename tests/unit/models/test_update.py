@@ -60,14 +60,14 @@ def apart(one, other):
 @pytest.fixture(scope="module")
 def updated(folder):
     counted = []
-    real = survey.find_out
+    real = survey.survey_posterior
 
-    def find_out(*args, **named):
+    def survey_posterior(*args, **named):
         counted.append(args)
         return real(*args, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sgld.inference.tuning.plan.find_out", find_out)
+        patch.setattr("sgld.inference.tuning.plan.survey_posterior", survey_posterior)
         made = update(folder / "old", folder / "new.parquet", out=folder / "up", progress=False)
     assert not counted  # nothing was searched for
     return made

@@ -15,7 +15,7 @@ from sgld.approximation.modes import KnownModes
 from sgld.approximation.rays import rays
 from sgld.diagnostics import hidden_mass
 from sgld.diagnostics.hidden_mass import standing
-from sgld.inference.tuning.survey import find_out
+from sgld.inference.tuning.survey import survey_posterior
 from sgld.model.prepare import prepare
 
 RNG = np.random.default_rng(0)
@@ -159,7 +159,7 @@ def test_the_share_of_a_student_t_is_its_integral(df):
 @pytest.mark.parametrize(("d", "gap"), [(1, 100.0), (20, 100.0), (150, 10.0)])
 def test_tops_on_rays_are_where_other_modes_are_looked_for(d, gap):
     problem, _ = of(lambda x: two_modes(x, gap), d=d, start=0.5)
-    known = find_out(problem, 0, 1.0, by_hand=False)
+    known = survey_posterior(problem, 0, 1.0, by_hand=False)
     assert known.modes is not None
     np.testing.assert_allclose(known.modes.z[1], [1 + gap] + [0.0] * (d - 1), atol=0.1)
     assert known.doubts == ()  # what lies there is that mode
@@ -287,7 +287,7 @@ def test_a_scale_that_underflows_far_out_is_no_density_of_inf():
 
 def test_chains_that_have_been_far_out_settle_a_doubt_about_tails():
     problem, gaussian = of(halo)
-    known = find_out(problem, 0, 1.0, by_hand=False)
+    known = survey_posterior(problem, 0, 1.0, by_hand=False)
     assert [doubt.kind for doubt in known.doubts] == ["tails", "tails"]  # above and below
     rng = np.random.default_rng(0)
     wide = rng.random((64, 800, 1)) < 0.01
@@ -303,10 +303,10 @@ def test_chains_that_have_been_far_out_settle_a_doubt_about_tails():
 
 def test_a_doubt_is_told_in_the_notes():
     problem, _ = of(halo)
-    notes = find_out(problem, 0, 1.0, by_hand=True).notes
+    notes = survey_posterior(problem, 0, 1.0, by_hand=True).notes
     assert any("far from the mode there is more than the Gaussian there shows" in n for n in notes)
     problem, _ = of(halo, d=6)
-    notes = find_out(problem, 0, 1.0, by_hand=True).notes
+    notes = survey_posterior(problem, 0, 1.0, by_hand=True).notes
     assert sum("far from the mode" in note for note in notes) == 3
     assert "9 more findings of this kind were made." in notes
 
@@ -400,7 +400,7 @@ def test_a_narrow_mode_on_a_foot_is_met_by_its_rise():
         return jnp.sum(jnp.logaddexp(jnp.logaddexp(-0.5 * x**2, foot - 5), there - 5))
 
     problem, _ = of(on_a_foot)
-    known = find_out(problem, 0, 1.0, by_hand=False)
+    known = survey_posterior(problem, 0, 1.0, by_hand=False)
     assert known.modes is not None and known.modes.z[1, 0] == pytest.approx(79.5, abs=0.1)
     # it explains what is within its sds, and not the foot that both stand on
     x = np.linspace(-600, 600, 1_200_001)

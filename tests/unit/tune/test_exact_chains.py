@@ -16,7 +16,7 @@ from sgld.diagnostics.exact_rule import Trajectories
 from sgld.diagnostics.hidden_mass import Beyond
 from sgld.errors import UsageError
 from sgld.inference import loop
-from sgld.inference.execute import another, draws_to_go_on_to
+from sgld.inference.execute import another, target_num_draws
 from sgld.inference.tuning import exact_chains as from_chains_module
 from sgld.inference.tuning import plan as plan_module
 from sgld.inference.tuning import survey as known_module
@@ -29,7 +29,7 @@ from sgld.inference.tuning.cost import (
 )
 from sgld.inference.tuning.ensemble import ENSEMBLE_CHAINS, MAX_LEAPFROGS, _leapfrogs, warmed_up
 from sgld.inference.tuning.exact_chains import from_chains
-from sgld.inference.tuning.survey import find_out
+from sgld.inference.tuning.survey import survey_posterior
 from sgld.model.cost import Price
 from sgld.model.prepare import prepare
 from sgld.model.problem import Problem, Request, Target
@@ -197,7 +197,7 @@ def test_groups_of_chains_are_of_modes_and_of_densities():
     """The first half near one mode, the rest near the other; each from thin to dense."""
     start = np.full(2, 5.5)
     problem = prepare(two_modes(12.0, 0.5), None, jnp.asarray(start, jnp.float32))
-    found = find_out(problem, 0, 1.0, by_hand=False)
+    found = survey_posterior(problem, 0, 1.0, by_hand=False)
     ensemble = from_chains_module._ensemble(problem, found, 0)
     assert len(set(np.sign(ensemble.zs[: ENSEMBLE_CHAINS // 2, 0]))) == 1
     assert len(set(np.sign(ensemble.zs[ENSEMBLE_CHAINS // 2 :, 0]))) == 1
@@ -274,7 +274,7 @@ def test_fewer_chains_are_warmed_up_and_go_on(monkeypatch):
 
 
 def known_of(posterior):
-    return find_out(prepare(posterior, None, jnp.zeros(2)), 0, 1.0, by_hand=False)
+    return survey_posterior(prepare(posterior, None, jnp.zeros(2)), 0, 1.0, by_hand=False)
 
 
 NO_LIMITS = {"max_steps": None, "max_seconds": None}
@@ -403,7 +403,7 @@ def test_a_run_whose_energies_decide_its_word_is_not_prolonged(energy, goes_on):
         z, ones, ones, failed_at=np.full(4, -1), num_steps=40, last=z[-1],
         trajectories=Trajectories(160, 0, energy),
     )  # fmt: skip
-    wanted = draws_to_go_on_to(problem, Plan(setup, Known()), request(), None, None, raw)
+    wanted = target_num_draws(problem, Plan(setup, Known()), request(), None, None, raw)
     assert (wanted > 40) is goes_on
 
 
@@ -417,4 +417,4 @@ def test_draws_that_memory_dropped_count_towards_the_most_that_are_gone_on_to(ev
         z, np.ones(400), np.ones(400), failed_at=np.full(4, -1), num_steps=400 * every, last=z[-1],
         every=every,
     )  # fmt: skip
-    assert draws_to_go_on_to(problem, Plan(setup, Known()), request(), 1e9, None, raw) == wanted
+    assert target_num_draws(problem, Plan(setup, Known()), request(), 1e9, None, raw) == wanted

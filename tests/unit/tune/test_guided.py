@@ -20,7 +20,7 @@ from sgld.inference.tuning.cost import (
     trajectory_seconds,
 )
 from sgld.inference.tuning.ensemble import Ensemble
-from sgld.inference.tuning.surrogate import followed, guide_of, guide_rows
+from sgld.inference.tuning.surrogate import follow_guide, guide_rows, make_guide
 from sgld.model import sums
 from sgld.model.cost import Price
 from sgld.model.prepare import prepare
@@ -58,7 +58,7 @@ def known(problem):
 
 @pytest.fixture(scope="module")
 def guide(problem, known):
-    return guide_of(problem, known, 0)
+    return make_guide(problem, known, 0)
 
 
 def test_a_guide_has_the_gradient_and_the_curvature_of_all_rows_at_its_centre(problem, guide):
@@ -101,7 +101,7 @@ def test_a_guide_is_taken_where_it_pays(rows, d, share):
     assert guide_rows(of) == share
 
 
-def test_its_price_is_that_of_the_ends_and_of_the_rows_that_are_followed():
+def test_its_price_is_that_of_the_ends_and_of_the_rows_that_are_follow_guide():
     price, L = Price(1e-2, 0.0), 5 * 16**0.25
     whole, guided = exact_chains(price, 16), exact_chains(price, 16, 0.05)
     assert whole[:2] == guided[:2] == (REDUCED_CHAINS, 240)
@@ -155,17 +155,17 @@ def test_a_wrong_guide_leaves_the_law_as_it_is():
     assert abs(x.mean()) < 4 / chains**0.5 and abs(x.var() - 1) < 4 * (2 / chains) ** 0.5
 
 
-def test_a_guide_that_is_astray_is_not_followed(problem, guide, known):
+def test_a_guide_that_is_astray_is_not_follow_guide(problem, guide, known):
     begun = known.gaussian.draw(np.random.default_rng(1), 8), known.gaussian.factor, 0
-    found = followed(problem, guide, *begun)
+    found = follow_guide(problem, guide, *begun)
     assert found.guide is guide and found.zs.shape == (8, 2)
     wrong = replace(guide, slope=guide.slope + jnp.array([3.0, 0.0]))
-    assert followed(problem, wrong, *begun) is None
+    assert follow_guide(problem, wrong, *begun) is None
     endless = replace(guide, curvature=guide.curvature + 10 * jnp.eye(2))
-    assert followed(problem, endless, *begun) is None
+    assert follow_guide(problem, endless, *begun) is None
 
 
-def test_a_guide_that_misses_mass_where_a_chain_began_is_not_followed(
+def test_a_guide_that_misses_mass_where_a_chain_began_is_not_follow_guide(
     problem, guide, known, monkeypatch
 ):
     begun = known.gaussian.draw(np.random.default_rng(1), 8), known.gaussian.factor, 0
@@ -176,9 +176,9 @@ def test_a_guide_that_misses_mass_where_a_chain_began_is_not_followed(
 
     monkeypatch.setattr(surrogate.sums, "differences", more)
     lifted = 1.0
-    assert followed(problem, guide, *begun) is not None
+    assert follow_guide(problem, guide, *begun) is not None
     lifted = 30.0
-    assert followed(problem, guide, *begun) is None
+    assert follow_guide(problem, guide, *begun) is None
 
 
 def test_a_wedge_beside_the_chains_that_the_guide_misses_is_seen(
@@ -199,7 +199,7 @@ def test_a_wedge_beside_the_chains_that_the_guide_misses_is_seen(
         return np.where(inside[-1], value[:16].max() + 3, value)
 
     monkeypatch.setattr(surrogate.sums, "differences", wedged)
-    assert followed(problem, guide, *begun) is None
+    assert follow_guide(problem, guide, *begun) is None
     assert not inside[0][:16].any()
 
 
@@ -242,7 +242,7 @@ def test_a_guided_run_is_exact_told_and_goes_on_where_it_was_stopped(
 
 
 def test_all_rows_accept_in_the_run_itself(problem, guide):
-    """Whatever is followed, `log_density` is that of all rows."""
+    """Whatever is follow_guide, `log_density` is that of all rows."""
     grad = replace(Full.around(problem, guide.center), guide=guide).at(problem, None)
     z = guide.center + jnp.array([2.0, 1.0])
     plain = Full.around(problem, guide.center).at(problem, None)
@@ -297,11 +297,13 @@ def test_chains_in_two_modes_follow_one_guide_and_go_on(tmp_path, goes_on_to_the
 def test_a_guide_that_does_not_lead_in_one_region_leads_in_none(problem, guide, monkeypatch):
     begun = [several_modes._Begun(np.zeros((8, 2)), laplace_at(problem, MODE))] * 3
     regions, led = object(), iter([1, None, 3])
-    monkeypatch.setattr(several_modes, "followed", lambda *args: args[-1] is regions and next(led))
-    assert several_modes._led(problem, guide, begun, regions, 0) is None
+    monkeypatch.setattr(
+        several_modes, "follow_guide", lambda *args: args[-1] is regions and next(led)
+    )
+    assert several_modes._led_by_guide(problem, guide, begun, regions, 0) is None
     assert next(led) == 3
     led = iter([1, 2, 3])
-    assert several_modes._led(problem, guide, begun, regions, 0) == [1, 2, 3]
+    assert several_modes._led_by_guide(problem, guide, begun, regions, 0) == [1, 2, 3]
 
 
 def test_what_was_led_settles_before_it_is_kept(problem, guide):

@@ -16,7 +16,7 @@ from sgld.approximation.laplace import laplace_at
 from sgld.approximation.low_rank import LowRankLaplace, departure, lowrank_laplace, lowrank_mode
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
-from sgld.inference.tuning.cost import priced_choice
+from sgld.inference.tuning.cost import cheapest_choice
 from sgld.inference.tuning.gaussian import from_lowrank
 from sgld.model.problem import Problem, Request, Target
 
@@ -227,12 +227,12 @@ def test_a_step_never_outruns_one_batchs_own_curvature():
     """On h times the curvature of N / n times n rows above 2 the steps diverge, whatever the law."""
     for curved, n in ((100.0, 1), (100.0, 10), (3000.0, 10)):
         levels = (curved_by(curved),) * 2
-        choice = priced_choice(SOURCE, levels, request(batch_size=n), False, 0.025, 1.0)
+        choice = cheapest_choice(SOURCE, levels, request(batch_size=n), False, 0.025, 1.0)
         assert choice.longest * curved * (1 / n - 1 / N) <= 1
     given = dict(ask=request(), correctable=False, bias=0.025, T=1.0)
     calm, wild = ((curved_by(curved),) * 2 for curved in (0.0, 300.0))
-    assert priced_choice(SOURCE, calm, **given).batch_size == 1
-    assert priced_choice(SOURCE, wild, **given).batch_size > 1
+    assert cheapest_choice(SOURCE, calm, **given).batch_size == 1
+    assert cheapest_choice(SOURCE, wild, **given).batch_size > 1
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import sgld
 from sgld.approximation.mode import AtMode, gaussian_at_mode
 from sgld.approximation.modes import apart, known_modes
 from sgld.inference.outcome import modes_facts
-from sgld.inference.tuning.survey import find_out
+from sgld.inference.tuning.survey import survey_posterior
 from sgld.model.prepare import prepare
 from sgld.results.verdict import Modes
 
@@ -24,7 +24,7 @@ def spike(x):
 
 def found(log_density, start, T=1.0):
     problem = prepare(sgld.Posterior(log_density), None, jnp.asarray(start, jnp.float32))
-    return problem, find_out(problem, 0, T, by_hand=False)
+    return problem, survey_posterior(problem, 0, T, by_hand=False)
 
 
 def test_the_mode_of_most_mass_is_the_one_that_a_run_is_built_on():
@@ -125,7 +125,7 @@ def test_the_log_odds_of_two_components_turn_with_them():
 
     start = {"mu": jnp.array([-4.0, 4.0]), "odds": jnp.array(-1.0)}
     problem = prepare(sgld.Posterior(log_density), None, start)
-    known = find_out(problem, 0, 1.0, by_hand=False)
+    known = survey_posterior(problem, 0, 1.0, by_hand=False)
     np.testing.assert_allclose(known.modes.mass, 0.5, atol=2e-3)
     np.testing.assert_allclose(
         known.modes.z[0, [1, 0, 2]] * [1, 1, -1], known.modes.z[1], atol=0.02
@@ -176,7 +176,7 @@ def test_a_mode_is_found_that_newtons_first_steps_do_not_reach(d, apart, scale, 
     """
     posterior, data, c = robust(d, apart, scale, seed)
     problem = prepare(posterior, data, jnp.zeros(d))
-    searches = (find_out(problem, search, 1.0, by_hand=False) for search in range(2))
+    searches = (survey_posterior(problem, search, 1.0, by_hand=False) for search in range(2))
     known = next(found for found in searches if found.other_modes == 1)
     np.testing.assert_allclose(known.modes.z.mean(0), c, atol=0.01)
     np.testing.assert_allclose(known.modes.mass, 0.5, atol=0.01)

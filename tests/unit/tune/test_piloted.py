@@ -17,7 +17,7 @@ from sgld.inference.tuning.ensemble import matched_step
 from sgld.inference.tuning.exact_chains import MAX_GUIDE_ROWS, from_chains
 from sgld.inference.tuning.network import from_optimisers
 from sgld.inference.tuning.plan import make_plan
-from sgld.inference.tuning.surrogate import on_some as some_rows
+from sgld.inference.tuning.surrogate import on_sample as some_rows
 from sgld.model.problem import Problem, Request, Target
 
 N, D = 4000, 2
@@ -46,7 +46,7 @@ def request(**given):
 
 
 @pytest.fixture(scope="module")
-def on_some():
+def on_sample():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sgld.inference.tuning.exact_chains.EXACT_SECONDS", 0.0)
         return some_plan()
@@ -58,19 +58,19 @@ def some_plan():
     return plan
 
 
-def test_some_rows_stand_for_all(on_some):
-    matrix = np.asarray(on_some.setup.preconditioner.matrix, float)
+def test_some_rows_stand_for_all(on_sample):
+    matrix = np.asarray(on_sample.setup.preconditioner.matrix, float)
     np.testing.assert_allclose(np.sqrt(np.diag(matrix)) / SD, 1, atol=0.25)
     correlation = -PRECISION[0, 1] / np.sqrt(PRECISION[0, 0] * PRECISION[1, 1])
     assert matrix[0, 1] / np.sqrt(matrix[0, 0] * matrix[1, 1]) == pytest.approx(
         correlation, abs=0.15
     )
-    assert "2000 of 4000 rows" in on_some.notes[0]
+    assert "2000 of 4000 rows" in on_sample.notes[0]
     # the centre of half of the rows is about one sd off
-    np.testing.assert_allclose((on_some.setup.starts.mean(0) - MEAN) / SD, 0, atol=4)
-    assert on_some.num_data == N and on_some.setup.order == "independent"
-    assert isinstance(on_some.setup.gradient, sgld.ControlVariates)
-    assert 0 < float(on_some.setup.step_size(0)) <= 0.1 + 1e-6
+    np.testing.assert_allclose((on_sample.setup.starts.mean(0) - MEAN) / SD, 0, atol=4)
+    assert on_sample.num_data == N and on_sample.setup.order == "independent"
+    assert isinstance(on_sample.setup.gradient, sgld.ControlVariates)
+    assert 0 < float(on_sample.setup.step_size(0)) <= 0.1 + 1e-6
 
 
 def test_some_rows_only_at_first_and_nothing_given_by_hand(monkeypatch):

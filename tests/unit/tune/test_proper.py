@@ -11,7 +11,7 @@ import sgld
 from sgld.approximation.mode import gaussian_at_mode
 from sgld.approximation.propriety import check_resolved
 from sgld.errors import UsageError
-from sgld.inference.tuning.survey import find_out
+from sgld.inference.tuning.survey import survey_posterior
 from sgld.model.prepare import prepare
 
 ROWS = 10
@@ -33,7 +33,7 @@ def wide(columns, precision):
 @pytest.mark.parametrize("columns", [11, 12, 20])
 def test_more_columns_than_rows_with_a_flat_prior_are_refused(columns):
     with pytest.raises(UsageError, match=r"improper.* more columns than rows.*proper prior"):
-        find_out(wide(columns, 0.0), 0, 1.0, by_hand=False)
+        survey_posterior(wide(columns, 0.0), 0, 1.0, by_hand=False)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_more_columns_than_rows_with_a_flat_prior_are_refused(columns):
 )
 def test_what_is_proper_is_not(columns, precision):
     """With as many columns as rows and a flat prior the scale's own prior is its posterior."""
-    find_out(wide(columns, precision), 0, 1.0, by_hand=False)
+    survey_posterior(wide(columns, precision), 0, 1.0, by_hand=False)
 
 
 @pytest.mark.parametrize(("sd", "resolved"), [(0.05, False), (0.1, True)])

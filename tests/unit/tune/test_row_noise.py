@@ -14,7 +14,7 @@ from sgld.data.memory import AlwaysIn, InMemory
 from sgld.diagnostics import evidence
 from sgld.diagnostics.gradient_noise import noise_level
 from sgld.errors import UsageError
-from sgld.inference.tuning.cost import priced_choice
+from sgld.inference.tuning.cost import cheapest_choice
 from sgld.model import sums as rows_of_a_problem
 from sgld.model.problem import Problem, Request, Target
 
@@ -125,7 +125,7 @@ def request(**given):
 def chosen(levels, **given):
     source = InMemory.of(np.zeros(100_000, np.float32))
     kinds = (lambda: iter([Level(variance=1e9)]), lambda: iter(levels))
-    return priced_choice(source, kinds, request(**given), True, 0.025, 1.0)
+    return cheapest_choice(source, kinds, request(**given), True, 0.025, 1.0)
 
 
 def test_rows_are_put_into_every_batch_where_it_pays():

@@ -16,8 +16,8 @@ from sgld.approximation.rays import Ray, rays
 from sgld.diagnostics import hidden_mass, mass_detectors
 from sgld.diagnostics.hidden_mass import standing
 from sgld.inference.tuning import survey as known_room
-from sgld.inference.tuning.several_modes import hopelessly_many
-from sgld.inference.tuning.survey import find_out
+from sgld.inference.tuning.several_modes import too_many_modes
+from sgld.inference.tuning.survey import survey_posterior
 from sgld.model.prepare import prepare
 
 
@@ -106,7 +106,7 @@ def test_a_narrower_mode_between_the_axes_is_risen_to():
         return jnp.logaddexp(square(x), other)
 
     problem, _ = of(two, 5)
-    known = find_out(problem, 0, 1.0, by_hand=False)
+    known = survey_posterior(problem, 0, 1.0, by_hand=False)
     assert known.modes is not None
     np.testing.assert_allclose(known.modes.z[1], there, atol=0.1)
 
@@ -121,7 +121,7 @@ def test_correlation_and_scale_change_nothing():
 def test_a_halo_in_ten_dimensions_that_no_ray_sees_is_doubted():
     problem, gaussian = of(halo, 10)
     assert max(ray.share for ray in rays(problem, gaussian, np.random.default_rng(0))) < 0.01
-    known = find_out(problem, 0, 1.0, by_hand=False)
+    known = survey_posterior(problem, 0, 1.0, by_hand=False)
     doubt = of_shells(known.doubts)
     assert doubt.kind == "tails" and "on all sides" in doubt.sentence and doubt.share > 0.5
     told = tuple(doubt.sentence for doubt in known.doubts)  # profiles see how wide it is, too
@@ -136,7 +136,7 @@ def test_a_halo_in_ten_dimensions_that_no_ray_sees_is_doubted():
 
 def test_draws_settle_a_doubt_by_their_weights():
     problem, _ = of(halo, 10)
-    known = find_out(problem, 0, 1.0, by_hand=False)
+    known = survey_posterior(problem, 0, 1.0, by_hand=False)
     z = np.random.default_rng(0).standard_normal((64, 800, 10))
     z[:32] *= 10
     light = np.where(np.arange(64)[:, None] < 32, 1e-9, 1.0) * np.ones((1, 800))
@@ -166,7 +166,7 @@ def test_a_search_among_several_modes_goes_on_until_it_finds_no_other(monkeypatc
     first = known_room.other_modes
     monkeypatch.setattr(known_room, "other_modes", lambda *given: first(*given)[:1])
     problem, _ = of(lattice, 1)
-    modes = find_out(problem, 0, 1.0, by_hand=False).modes
+    modes = survey_posterior(problem, 0, 1.0, by_hand=False).modes
     assert modes is not None
     assert sorted(np.round(modes.z[:, 0] / (2 * np.pi))) == [-2, -1, 0, 1, 2]
 
@@ -177,14 +177,14 @@ def test_no_chains_are_kept_in_more_modes_than_can_have_them():
     assert not draws.plan.setup.exact
     assert draws.verdict.word == "unknown" and "modes" in draws.verdict.reasons[0]
     problem = prepare(posterior, None, np.float32(0))
-    known = find_out(problem, 0, 1.0, by_hand=False)
-    assert hopelessly_many(problem, known)
+    known = survey_posterior(problem, 0, 1.0, by_hand=False)
+    assert too_many_modes(problem, known)
     # mass that goes on far beyond a mode without a valley: the sds there tell nothing, chains move through it
     ray = Ray(0, np.ones(1), np.arange(0.0, 9.0), np.full(9, -3.0))
     far = Doubt("tails", "there is mass far out", 0.5, known.gaussian.center + 8, np.ones(1), ray)
     assert far.valley(known.modes.z) == 3.0
-    assert not hopelessly_many(problem, replace(known, doubts=(far,)))
+    assert not too_many_modes(problem, replace(known, doubts=(far,)))
     # not so mass that no other mode is on the way to, as in the tails of another parameter
     aside = replace(far, at=known.modes.z[0] + 3 * np.ptp(known.modes.z))
     assert aside.valley(known.modes.z) == np.inf
-    assert hopelessly_many(problem, replace(known, doubts=(aside,)))
+    assert too_many_modes(problem, replace(known, doubts=(aside,)))

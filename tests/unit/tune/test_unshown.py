@@ -9,7 +9,7 @@ import sgld
 from sgld.approximation import influential_rows
 from sgld.approximation.mode import gaussian_at_mode
 from sgld.diagnostics.hidden_mass import look_beyond
-from sgld.inference.tuning.survey import all_modes, find_out
+from sgld.inference.tuning.survey import all_modes, survey_posterior
 from sgld.model import sums
 from sgld.model.prepare import prepare
 
@@ -81,7 +81,7 @@ def test_rows_on_disk_are_taken_where_they_lie(tmp_path):
 def test_both_modes_of_a_rare_level_are_found():
     data, _ = table()
     problem, _ = posed(robust, data)
-    known = find_out(problem, 1, 1.0, by_hand=False)
+    known = survey_posterior(problem, 1, 1.0, by_hand=False)
     assert known.other_modes == 1
     np.testing.assert_allclose(np.sort(known.modes.z[:, -1]), [0.4, 30.1], atol=0.3)
 

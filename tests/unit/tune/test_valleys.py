@@ -11,7 +11,7 @@ from sgld.approximation.mode import gaussian_at_mode
 from sgld.approximation.rays import Ray
 from sgld.diagnostics import mass_detectors
 from sgld.diagnostics.hidden_mass import standing
-from sgld.inference.tuning.survey import find_out
+from sgld.inference.tuning.survey import survey_posterior
 from sgld.model import sums
 from sgld.model.prepare import prepare
 
@@ -115,7 +115,7 @@ def stepping(N, d, u, width):
 def test_a_step_across_two_parameters_is_doubted_until_draws_have_been_there(N, d):
     u = np.zeros(d)
     u[[1, 4]] = 0.5**0.5
-    known = find_out(stepping(N, d, u, 1e-3), 0, 1.0, by_hand=False)
+    known = survey_posterior(stepping(N, d, u, 1e-3), 0, 1.0, by_hand=False)
     (doubt,) = known.doubts
     assert "'x[1]'" in doubt.sentence and "'x[4]'" in doubt.sentence
     assert "behind a valley 3.3 sds away" in doubt.sentence

@@ -15,7 +15,7 @@ from sgld.diagnostics.hidden_mass import standing
 from sgld.inference.execute import draws_for_tails
 from sgld.inference.tuning import exact_chains
 from sgld.inference.tuning.ensemble import Ensemble
-from sgld.inference.tuning.survey import find_out
+from sgld.inference.tuning.survey import survey_posterior
 from sgld.model.prepare import prepare
 from sgld.results.statistics import Estimates
 
@@ -78,7 +78,7 @@ def student(x):
 def test_of_one_parameter_draws_must_hold_what_the_density_says():
     """Student's t with 2.6 degrees, of which draws held 66% of the variance: trusted, with an sd of .81."""
     problem = prepare(sgld.Posterior(student), None, np.zeros(1, np.float32))
-    known = find_out(problem, 0, 1.0, by_hand=False)
+    known = survey_posterior(problem, 0, 1.0, by_hand=False)
     above, below = known.doubts
     assert above.start is None is below.start and above.share + below.share > 0.3
     grid = np.arange(0.5, 51_200) / 51_200
@@ -118,7 +118,7 @@ def test_the_last_group_of_chains_begins_there_and_stays_the_last(monkeypatch):
         return Ensemble(factor, 1.0, 8.0, zs, np.arange(len(zs), 0.0, -1), None)
 
     monkeypatch.setattr(exact_chains, "warmed_up", as_they_start)
-    known = find_out(problem, 0, 1.0, by_hand=False)
+    known = survey_posterior(problem, 0, 1.0, by_hand=False)
     for number in (64, 16):
         zs = exact_chains._ensemble(problem, known, 0, number, [PLACE]).zs
         there = np.all(zs == PLACE, axis=1)
@@ -168,7 +168,7 @@ def flat_foot(x, share=0.0064, length=171.0):
 def test_a_plateau_is_no_mode_however_wide():
     """Where rounding makes a curvature of 1e-31, Laplace's approximation makes a mass above all."""
     problem = prepare(sgld.Posterior(flat_foot), None, np.float32(0.2))
-    known = find_out(problem, 0, 1.0, by_hand=False)
+    known = survey_posterior(problem, 0, 1.0, by_hand=False)
     assert abs(known.gaussian.center[0]) < 1e-3 and known.modes is None
     assert [doubt.kind for doubt in known.doubts] == ["tails", "tails"]  # above and below
 

@@ -124,7 +124,7 @@ def together(problem: Problem, ask: Request, nu: float, bias: float) -> Together
     return Together(SHARING_CHAINS if many else 0, (own + fetched / chains) / (own + fetched), step)
 
 
-def priced_choice(
+def cheapest_choice(
     source: Source, levels: tuple[Levels, Levels], ask: Request, correctable: bool, bias: float, T: float,
     longest: float = np.inf, whole: Together = Together(),
 ) -> Choice:  # fmt: skip

@@ -34,20 +34,20 @@ from ...samplers.hmc import HMC
 from ...samplers.preconditioners.fixed import Dense
 from ...samplers.schedules import as_schedule
 from ...samplers.stationary import Law, largest_step
-from .cost import EXACT_SECONDS, MAX_CHEAP_SECONDS, Exact, exact_chains, priced_choice
+from .cost import EXACT_SECONDS, MAX_CHEAP_SECONDS, Exact, cheapest_choice, exact_chains
 from .ensemble import ENSEMBLE_CHAINS, Ensemble, matched_step, warmed_up
 from .parts import in_batches, prepared, sampler_of, shuffled_period
-from .several_modes import hopelessly_many, in_modes
+from .several_modes import in_modes, too_many_modes
 from .surrogate import (
     MAX_GUIDE_ROWS,
     MAX_GUIDED_DIM,
     SETTLING_TRAJECTORIES,
-    followed,
+    follow_guide,
     guide_note,
-    guide_of,
     guide_rows,
-    on_some,
-    rows_apart,
+    influential_rows,
+    make_guide,
+    on_sample,
 )
 
 
@@ -67,7 +67,7 @@ def from_chains(
         return None
     if any(doubt.kind not in ("tails", "unseen") for doubt in known.doubts):
         return None  # if a jump costs trajectories, no step is short enough: adaptation never ends
-    if hopelessly_many(problem, known):
+    if too_many_modes(problem, known):
         return None  # each chain would stay where it began, at the cost of all
     alone = known.hopeless or known.elsewhere or not first
     price, some = gradient_price(problem), guide_rows(problem)
@@ -149,10 +149,10 @@ def _guided(problem: Problem, known: Known, seed: int, begun: _Begun) -> Ensembl
     gaussian = known.gaussian
     if gaussian is None or begun.far or [c.z is gaussian.center for c in begun.centers] != [True]:
         return None
-    guide = guide_of(problem, known, seed)
+    guide = make_guide(problem, known, seed)
     if guide is None:
         return None
-    return followed(problem, guide, begun.zs, begun.centers[0].factor, seed)
+    return follow_guide(problem, guide, begun.zs, begun.centers[0].factor, seed)
 
 
 def _in_order(found: Ensemble, begun: _Begun) -> Ensemble:
@@ -239,7 +239,7 @@ def _going_on(problem: Problem, known: Known, exact: Exact, found: Ensemble) -> 
 
 def _in_batches(problem: Problem, ask: Request, known: Known) -> Plan:
     """Return a plan of batches whose noise, measured at chains on some rows, is tolerable."""
-    some = on_some(problem, rows_apart(problem, known, ask.seed))
+    some = on_sample(problem, influential_rows(problem, known, ask.seed))
     found = _ensemble(some, known, ask.seed)
     D, bias = _metric(found, problem), ask.tolerance / 2
     step = matched_step(some, found.zs, D, bias, ask.seed)
@@ -250,7 +250,7 @@ def _in_batches(problem: Problem, ask: Request, known: Known) -> Plan:
     # the noise of plain gradients depends on the position, and far from a Gaussian no number describes
     # it: with 3 events in 100,000 rows it made the intercept's sd 30 times too wide
     ask = replace(ask, gradient=ControlVariates())
-    choice = priced_choice(problem.source, (centred, centred), ask, False, bias, 1.0, step)
+    choice = cheapest_choice(problem.source, (centred, centred), ask, False, bias, 1.0, step)
     problem, always = in_batches(problem, choice.batch_size, choice.order, choice.gradient), None
     if choice.always:
         always = problem.called(rows_of(survey, choice.gradient, choice.always), ask.seed)

@@ -29,7 +29,7 @@ from ...samplers.gradients.full import Full
 from ...samplers.preconditioners.fixed import Dense, given
 from ...samplers.schedules import as_schedule
 from ...samplers.stationary import Law, of_sampler
-from .cost import MAX_CORRECTED_STEP, Choice, corrected_step, priced_choice, together
+from .cost import MAX_CORRECTED_STEP, Choice, cheapest_choice, corrected_step, together
 from .parts import (
     DEFAULT_BATCH_ROWS,
     allows_correction,
@@ -135,7 +135,7 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
                 partial(dense_levels, survey.centred, factor, thrown),
             )
         whole = together(problem, ask, nu, bias)
-        choice = priced_choice(problem.source, levels, ask, correctable, bias, T, whole=whole)
+        choice = cheapest_choice(problem.source, levels, ask, correctable, bias, T, whole=whole)
         if survey is not None:
             rows = rows_of(survey, choice.gradient, choice.always)
             notes = rows_note(problem, laplace, choice.gradient, rows)
@@ -192,7 +192,7 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
             survey = row_noise(problem, laplace.tempered(T), ask.seed)
             levels = marginal_levels(problem, survey, laplace.tempered(T), T)
         whole, most = together(problem, ask, nu, bias), 1 / stiffest
-        choice = priced_choice(problem.source, levels, ask, False, bias, T, most, whole)
+        choice = cheapest_choice(problem.source, levels, ask, False, bias, T, most, whole)
         gradient, V, longest = choice.gradient, finite(choice.noise), choice.longest
         chains = choice.chains
         if survey is not None and choice.always:

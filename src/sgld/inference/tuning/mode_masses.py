@@ -179,7 +179,7 @@ def weigh(
     for g in range(count):
 
         def inside(points: np.ndarray, g: int = g) -> np.ndarray:
-            return group[places_of(problem, regions, points)] == g
+            return group[modes_at(problem, regions, points)] == g
 
         own = np.flatnonzero(chain == g)
         found = None
@@ -202,7 +202,7 @@ def weigh(
     return _within(problem, regions, z, chain, Masses(mass, slope @ np.diag(se**2) @ slope))
 
 
-def places_of(
+def modes_at(
     problem: Problem, regions: Regions, points: Float[np.ndarray, "n d"]
 ) -> Int[np.ndarray, " n"]:
     """Return the mode that each position belongs to."""
@@ -221,7 +221,7 @@ def counted(
 
     The errors are those of the shares' means, including the variance between chains.
     """
-    places = places_of(problem, regions, z.reshape(-1, z.shape[-1])).reshape(z.shape[:2])
+    places = modes_at(problem, regions, z.reshape(-1, z.shape[-1])).reshape(z.shape[:2])
     there = (places[..., None] == np.arange(len(regions.group))).astype(np.float64)
     mass, ess = there.mean((0, 1)), mixing.ess(there, "mean")
     if not np.nanmin(ess, initial=np.inf) >= MIN_BRIDGE_ESS or np.isnan(ess).all():
@@ -259,7 +259,7 @@ def _within(
         if not draws.size:
             share[own] = 1 / len(own)
             continue
-        places = places_of(problem, regions, draws.reshape(-1, z.shape[-1]))
+        places = modes_at(problem, regions, draws.reshape(-1, z.shape[-1]))
         share[own] = [(places == k).mean() for k in own]
         effective = len(draws) * draws.shape[1] / 10  # about 10 trajectories per independent draw
         part = np.diag(share[own]) - np.outer(share[own], share[own])

@@ -76,18 +76,18 @@ def with_noise(plan: Plan, problem: Problem, ask: Request) -> Plan:
         return plan
     if is_auto(ask.noise):
         large = problem.dimension >= MIN_LARGE_DIM
-        if not (large and _are_much(plan, problem) and _are_close(plan, problem)):
+        if not (large and _normals_are_costly(plan, problem) and _counts_are_close(plan, problem)):
             return plan
     return replace(plan, setup=replace(plan.setup, noise="binomial")).noted(BINOMIAL_NOISE_NOTE)
 
 
-def _are_much(plan: Plan, problem: Problem) -> bool:
+def _normals_are_costly(plan: Plan, problem: Problem) -> bool:
     """Return whether normals cost a large part of a step."""
     price = batch_price(problem, plan.setup.gradient, plan.setup.batch_size)
     return NORMAL_SECONDS * problem.dimension >= MIN_NORMALS_SHARE * price
 
 
-def _are_close(plan: Plan, problem: Problem) -> bool:
+def _counts_are_close(plan: Plan, problem: Problem) -> bool:
     """Return whether counts leave the stiffest direction nearly normal, for a linear sampler."""
     setup = plan.setup
     if type(setup.sampler) not in (BAOA, SGLD) or setup.corrected:

@@ -183,11 +183,11 @@ def factor_of(D: Any, problem: Problem) -> Float[np.ndarray, "d d"]:
 
 def settled(D: Any, problem: Problem, z: Any) -> Any:
     """Return the matrix itself; for an adaptive preconditioner, its state near z."""
-    return _learnt(D, problem, problem.array(z)) if D.adapts else D
+    return _adapted_matrix(D, problem, problem.array(z)) if D.adapts else D
 
 
 @jax.jit
-def _learnt(D: Any, problem: Problem, z: Any) -> Any:
+def _adapted_matrix(D: Any, problem: Problem, z: Any) -> Any:
     """Return an adaptive preconditioner after ADAPTATION_GRADIENTS gradients at z."""
     estimator: Any = Minibatch() if problem.has_rows else Full()
     count = max(1, problem.num_data)

@@ -32,7 +32,7 @@ from .network import from_network, from_optimisers, has_rule, is_like_one, is_ne
 from .network_rules import network_lengths
 from .noise import check_exchange, with_noise
 from .parts import factor_of, measure, plain_batches, prepared, sampler_of, settled, stationary_law
-from .survey import find_out
+from .survey import survey_posterior
 
 # -- by hand -------------------------------------------------------------------------------
 
@@ -72,11 +72,11 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
     temperature = as_schedule(ask.temperature, "temperature", zero=True)
     T = float(temperature(0))
     if is_network(problem):
-        return _of_network(problem, ask, temperature)
-    known = find_out(problem, ask.seed, T, by_hand=not is_auto(ask.step_size))
+        return _network_plan(problem, ask, temperature)
+    known = survey_posterior(problem, ask.seed, T, by_hand=not is_auto(ask.step_size))
     if isinstance(known.gaussian, Laplace):
         check_resolved(problem, known.gaussian, T)
-    plan = _chosen(problem, ask, known, T)
+    plan = _choose(problem, ask, known, T)
     notes = (
         *problem.posterior.notes,
         *plan.notes,
@@ -90,7 +90,7 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
     return network_lengths(plan, problem, ask) if setup.predictions else with_lengths(plan, ask)
 
 
-def _of_network(problem: Problem, ask: Request, temperature: Schedule) -> Plan:
+def _network_plan(problem: Problem, ask: Request, temperature: Schedule) -> Plan:
     """Return the plan of a run judged by predictions, without curvature or a mode search."""
     check_labels(problem, ask.seed)
     by_itself = is_auto(ask.step_size)
@@ -100,14 +100,14 @@ def _of_network(problem: Problem, ask: Request, temperature: Schedule) -> Plan:
         plan = by_hand(problem, ask, Known(), float(temperature(0)))
     setup = replace(plan.setup, temperature=temperature, predictions=True)
     own = plan.notes if by_itself else ()
-    notes = (*problem.posterior.notes, *own, *_of_predict(problem), *_of_prior(problem))
+    notes = (*problem.posterior.notes, *own, *_predict_note(problem), *_prior_note(problem))
     plan = replace(plan, setup=setup, notes=notes)
     check_exchange(problem, plan, ask)
     plan = with_noise(plan, problem, ask)
     return network_lengths(plan, problem, ask) if by_itself else with_lengths(plan, ask)
 
 
-def _of_predict(problem: Problem) -> tuple[str, ...]:
+def _predict_note(problem: Problem) -> tuple[str, ...]:
     """Return a note if a network is recognised only by the names of its parameters."""
     if problem.posterior.predict is not None:
         return ()
@@ -117,7 +117,7 @@ def _of_predict(problem: Problem) -> tuple[str, ...]:
     )
 
 
-def _of_prior(problem: Problem) -> tuple[str, ...]:
+def _prior_note(problem: Problem) -> tuple[str, ...]:
     """Return a note if the prior of a network is flat at two points.
 
     A search for the mode, which would show that the weights are unbounded, is not made.
@@ -148,7 +148,7 @@ def _of_matter(known: Known, plan: Plan) -> tuple[str, ...]:
     return tuple(note for note in known.notes if note != NOT_CONVERGED)
 
 
-def _chosen(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
+def _choose(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
     """Choose the plan: manual, by exact chains, by the known Gaussian, or from optimisers."""
     if not is_auto(ask.step_size):
         return by_hand(problem, ask, known, T)

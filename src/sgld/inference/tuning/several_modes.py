@@ -27,8 +27,8 @@ from ...samplers.gradients.full import Full
 from ...samplers.preconditioners.fixed import Dense
 from ...samplers.schedules import as_schedule
 from .ensemble import ENSEMBLE_CHAINS, Ensemble, warmed_up
-from .mode_masses import places_of
-from .surrogate import SETTLING_TRAJECTORIES, followed, guide_of
+from .mode_masses import modes_at
+from .surrogate import SETTLING_TRAJECTORIES, follow_guide, make_guide
 
 MAX_MODES_WITH_CHAINS = 8  # modes with their own chains, 8 each
 # share of trajectories that would leave a region for another, above which the two are merged: modes 4 sds
@@ -54,7 +54,7 @@ def in_modes(problem: Problem, known: Known, seed: int, starts: Starts) -> Setup
     at = [laplace_at(problem, z) for z in modes.z]
     if not all(gaussian.positive_definite for gaussian in at):
         return None
-    guide = guide_of(problem, known, seed)
+    guide = make_guide(problem, known, seed)
     regions = regions_of(problem, at, modes.log_density)
     while True:
         found = _warmed_up(problem, at, regions, seed, starts, guide)
@@ -66,7 +66,7 @@ def in_modes(problem: Problem, known: Known, seed: int, starts: Starts) -> Setup
         regions = _grouped(regions, group)
 
 
-def hopelessly_many(problem: Problem, known: Known) -> bool:
+def too_many_modes(problem: Problem, known: Known) -> bool:
     """Return whether there are too many modes for chains, and none moves between them.
 
     Distances are in sds of the Gaussians at the modes. They are no evidence if the density
@@ -149,7 +149,7 @@ def _warmed_up(
             for k, share in zip(own, shares, strict=True)
         ])  # fmt: skip
         begun.append(_Begun(zs, at[own[0]]))
-    led = None if guide is None else _led(problem, guide, begun, regions, seed)
+    led = None if guide is None else _led_by_guide(problem, guide, begun, regions, seed)
     if led is not None:
         return led
     around = lambda z: Full.around(problem, problem.array(z))  # noqa: E731
@@ -159,13 +159,13 @@ def _warmed_up(
     ]
 
 
-def _led(
+def _led_by_guide(
     problem: Problem, guide: Guide, begun: list[_Begun], regions: Regions, seed: int
 ) -> list[Ensemble] | None:
     """Return the ensembles that follow the guide; None if it is inaccurate in a region."""
     found = []
     for zs, mode in begun:
-        led = followed(problem, guide, zs, _factor(mode), seed, regions)
+        led = follow_guide(problem, guide, zs, _factor(mode), seed, regions)
         if led is None:
             return None
         found.append(led)
@@ -178,7 +178,7 @@ def _inside(
     """Return starts, each moved towards the mode until it lies in the region."""
     group, away = np.asarray(regions.group), zs - center
     for _ in range(20):
-        outside = group[places_of(problem, regions, center + away)] != g
+        outside = group[modes_at(problem, regions, center + away)] != g
         if not outside.any():
             break
         away[outside] /= 2

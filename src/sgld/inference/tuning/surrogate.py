@@ -36,16 +36,16 @@ POINTS_AROUND_END, AROUND_END_SDS = 16, 1.5
 MIN_GUIDE_RATIO = 5  # all rows over the guide's rows, from which a guide pays
 
 
-class _Some(NamedTuple):
+class _Sample(NamedTuple):
     """Numbers of rows, and how many rows each represents."""
 
     numbers: Int[np.ndarray, " m"]
     weight: Float[np.ndarray, " m"]
 
 
-def on_some(problem: Problem, apart: Int[np.ndarray, " m"]) -> Problem:
+def on_sample(problem: Problem, apart: Int[np.ndarray, " m"]) -> Problem:
     """Return the problem on a weighted sample of rows; rows in `apart` count once."""
-    taken = _taken(problem, apart, MAX_GUIDE_ROWS)
+    taken = _take_sample(problem, apart, MAX_GUIDE_ROWS)
     some = InMemory.some(problem.source, taken.numbers)
     weight = np.append(taken.weight, taken.weight[-1])  # one spare weight for padding
     some = replace(some, rows=(some.rows, problem.array(weight)))
@@ -54,12 +54,12 @@ def on_some(problem: Problem, apart: Int[np.ndarray, " m"]) -> Problem:
     return replace(problem, data=some, target=replace(problem.target, posterior=posterior))
 
 
-def _taken(problem: Problem, apart: Int[np.ndarray, " m"], count: int) -> _Some:
+def _take_sample(problem: Problem, apart: Int[np.ndarray, " m"], count: int) -> _Sample:
     few = np.arange(min(problem.num_data, count + len(apart)))
     others = np.setdiff1d(few, apart)[: count - len(apart)]
     share = (problem.num_data - len(apart)) / len(others)
     weight = np.append(np.ones(len(apart)), np.full(len(others), share))
-    return _Some(np.append(apart, others), weight)
+    return _Sample(np.append(apart, others), weight)
 
 
 def _weighted(log_likelihood: Any, position: Any, datum: Any) -> Any:
@@ -67,7 +67,7 @@ def _weighted(log_likelihood: Any, position: Any, datum: Any) -> Any:
     return weight * log_likelihood(position, row)
 
 
-def rows_apart(problem: Problem, known: Known, seed: int) -> Int[np.ndarray, " m"]:
+def influential_rows(problem: Problem, known: Known, seed: int) -> Int[np.ndarray, " m"]:
     """Return the rows of the largest gradients or differences, which no sample represents."""
     gaussian = known.gaussian
     if not isinstance(gaussian, Laplace) or not gaussian.positive_definite:
@@ -86,12 +86,12 @@ def guide_rows(problem: Problem) -> int | None:
     return count if problem.num_data >= MIN_GUIDE_RATIO * count else None
 
 
-def guide_of(problem: Problem, known: Known, seed: int) -> Guide | None:
+def make_guide(problem: Problem, known: Known, seed: int) -> Guide | None:
     """Return a guide around the Gaussian's centre, or None if it does not pay."""
     count, gaussian = guide_rows(problem), known.gaussian
     if count is None or gaussian is None:
         return None
-    taken = _taken(problem, rows_apart(problem, known, seed), count)
+    taken = _take_sample(problem, influential_rows(problem, known, seed), count)
     d, array = problem.dimension, problem.array
     center = array(gaussian.center)
     numbers = jnp.asarray(taken.numbers, jnp.int32)
@@ -103,7 +103,7 @@ def guide_of(problem: Problem, known: Known, seed: int) -> Guide | None:
     return replace(bare, slope=slope, curvature=-sums.curvature(problem, center) - curvature)
 
 
-def followed(
+def follow_guide(
     problem: Problem,
     guide: Guide,
     zs: Float[np.ndarray, "chain d"],
@@ -115,17 +115,17 @@ def followed(
     found = warmed_up(problem, guide, zs, factor, seed, regions)
     if not np.isfinite(found.zs).all():
         return None
-    places = np.concatenate([found.zs, zs, _beside(found, seed)])
+    places = np.concatenate([found.zs, zs, _points_near_ends(found, seed)])
     ended = np.arange(len(places)) < len(zs)
-    said = np.asarray(_said(problem, guide, problem.array(places)), np.float64)
+    by_guide = np.asarray(_guide_values(problem, guide, problem.array(places)), np.float64)
     value = sums.differences(problem, places, np.asarray(guide.center, np.float64))
-    astray, dense = value - said, value >= value[ended].min()
+    astray, dense = value - by_guide, value >= value[ended].min()
     away = astray - np.median(astray[ended])
     leads = np.std(away[ended]) < MAX_GUIDE_LOGP_SD and away[dense].max() < MAX_LOGP_ABOVE_GUIDE
     return found._replace(guide=guide) if leads else None
 
 
-def _beside(found: Ensemble, seed: int) -> Float[np.ndarray, "n d"]:
+def _points_near_ends(found: Ensemble, seed: int) -> Float[np.ndarray, "n d"]:
     """Return points around the ends of chains; half of them deviate in two directions only.
 
     A row that has no influence at the chains may form a ridge next to them, to which no gradient
@@ -140,7 +140,9 @@ def _beside(found: Ensemble, seed: int) -> Float[np.ndarray, "n d"]:
 
 
 @jax.jit
-def _said(problem: Problem, guide: Guide, zs: Float[Array, "chain d"]) -> Float[Array, " chain"]:
+def _guide_values(
+    problem: Problem, guide: Guide, zs: Float[Array, "chain d"]
+) -> Float[Array, " chain"]:
     return jax.lax.map(guide.log_density(problem), zs)
 
 

@@ -1,6 +1,6 @@
 """Survey of a posterior before anything is chosen: mode, curvature, shape and other modes.
 
-`find_out` makes the survey once, from a Problem; tuning, verdict, reference and report read it.
+`survey_posterior` makes the survey once, from a Problem; tuning, verdict, reference and report read it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MAX_SURVEY_SHARE = 0.4  # share of max_seconds; the rest is for draws
 SADDLE_ESCAPES = (0.1, -0.1, 1.0, -1.0, 10.0, -10.0)  # moves along the flattest direction
 
 
-def find_out(problem: Problem, seed: int, temperature: float, *, by_hand: bool) -> Known:
+def survey_posterior(problem: Problem, seed: int, temperature: float, *, by_hand: bool) -> Known:
     """Find mode, curvature, distance from a Gaussian and other modes, as far as d and N allow.
 
     With `by_hand`, a step size was given. Then an improper posterior is not refused, and searches
@@ -83,7 +83,7 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
         start = jnp.asarray(pilot) if found else start
     at = gaussian_at_mode(problem, start)
     if not at.gaussian.positive_definite and not _like_a_network(problem):
-        at = _off_the_saddle(problem, at)
+        at = _leave_saddle(problem, at)
     if not at.converged:
         notes.append(NOT_CONVERGED)
     modes, doubts = None, ()
@@ -268,7 +268,7 @@ def _like_a_network(problem: Problem) -> bool:
     return problem.has_rows and problem.dimension > MAX_SCALES_DIM
 
 
-def _off_the_saddle(problem: Problem, at: AtMode) -> AtMode:
+def _leave_saddle(problem: Problem, at: AtMode) -> AtMode:
     """Return the mode down the flattest direction from a saddle, or `at` if there is none."""
     for move in SADDLE_ESCAPES:
         found = gaussian_at_mode(problem, at.gaussian.center + move * at.gaussian.flattest)
