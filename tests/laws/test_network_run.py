@@ -111,7 +111,7 @@ def test_few_positions_are_those_of_the_same_run_wherever_it_is_stopped(tmp_path
 def test_a_run_that_the_clock_ends_is_judged_after_a_burn_in_of_a_third(monkeypatch, batches):
     monkeypatch.setattr(Work, "late", property(lambda work: True))
     draws = run(max_seconds=1e4)
-    assert "max_seconds = 10000 was up" in " ".join(draws.plan.notes)
+    assert "max_seconds = 10000 ended the run" in " ".join(draws.plan.notes)
     share = draws.step[0] / draws.info["num_steps"]
     assert 0.25 < share < 0.6 or draws.num_draws == 20
     assert draws.verdict.extra["predictions"]["rows"] == 64

@@ -179,7 +179,7 @@ def _from_errors(draws: Draws, by: Draws, table: Comparison, method: str) -> Ver
     off, mean_off = np.abs(table.sd_ratio - 1), np.abs(table.mean_error)
     sd_se, mean_se = table.sd_ratio_se, table.mean_error_se
     if not all(np.isfinite(a).all() for a in (off, mean_off, sd_se, mean_se)):
-        return "not every parameter moves."
+        return "at least one parameter does not move."
     errors = f"an sd is {100 * off.max():.0f}% and a mean {mean_off.max():.2f} sd off at most"
     decided = classify_errors(off, mean_off, sd_se, mean_se)
     if decided == "off":

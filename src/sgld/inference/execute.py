@@ -155,7 +155,7 @@ def target_num_draws(
     """
     plan = as_thin(plan, raw)
     done, setup = raw.num_draws, plan.setup
-    if keep is not None and keep.moments:  # in batches of the draws that were planned
+    if keep is not None and keep.moments:  # batches need the planned number of draws
         return done
     if setup.predictions and ess is None and raw.predicted is not None:
         return _until_predictions_mix(problem, plan, ask, raw)
@@ -398,7 +398,7 @@ def prepared_again(problem: Problem, plan: Plan, seed: int) -> Plan:
     """Return the plan with what the estimator keeps of the rows, which is not stored."""
     running = _in_batches(problem, plan, seed)
     gradient, gaussian = plan.setup.gradient, plan.known.gaussian
-    if isinstance(gradient, Full):  # all that it keeps is stored
+    if isinstance(gradient, Full):  # the stored plan holds everything that it keeps
         return plan
     center = running.start if gaussian is None else gaussian.center
     if isinstance(gradient, ControlVariates):

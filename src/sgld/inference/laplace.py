@@ -41,7 +41,7 @@ from ..typing import Centre
 PyTree = Any
 
 MAX_TRUSTED_NU = 0.01
-MIN_CENTRE_SHIFT_SDS = 0.1  # sds
+MIN_CENTRE_SHIFT_SDS = 0.1
 
 
 def laplace(

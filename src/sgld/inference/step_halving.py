@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MAX_HALVING_ERROR = 0.05  # relative change of an sd from h to h/2, besides Monte Carlo error
 DOUBTS_LEFT = {  # doubts that step halving does not resolve
-    MODES: "a known second mode need not have its weight",
-    TAILS: "the tails are too heavy for an sd to be known from draws",
+    MODES: "the weight of a known second mode may be wrong",
+    TAILS: "the tails are too heavy to estimate an sd from draws",
 }
 
 

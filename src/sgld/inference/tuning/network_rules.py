@@ -137,7 +137,7 @@ def first_draw(burn_in: int, thin: int, num_draws: int) -> int:
     return max(0, min(first, num_draws - MIN_LATE_DRAWS))
 
 
-# -- network price -------------------------------------------------------------------------
+# -- network cost --------------------------------------------------------------------------
 
 
 UPDATE_SECONDS = 7e-9  # seconds per number that an optimiser or a sampler updates, noise included

@@ -96,7 +96,7 @@ def _counts_are_close(plan: Plan, problem: Problem) -> bool:
     D = settled(setup.preconditioner, problem, starts[0])
     if (
         setup.batch_size is not None and setup.order is not None
-    ):  # as the step was found: nothing is compiled anew
+    ):  # the batches with which the step was found, to compile nothing again
         problem = problem.with_batches(setup.batch_size, setup.order)
     rows = curvature_rows(problem.num_data, problem.dimension)
     _, stiff = stiffest(problem, D, starts, count=2, rows=rows)

@@ -89,7 +89,7 @@ def finite(noise: Any) -> Any:
     if np.isfinite(noise).all():
         return noise
     raise UsageError(
-        "no step size is small enough for the noise of the gradients at the mode: the log likelihood of some row, or its "
+        "no step size is small enough for the gradient noise at the mode: the log likelihood of some row, or its "
         "gradient, is not finite there in the run's precision; write it in a stable form (jax.nn.log_sigmoid, "
         "jnp.logaddexp), leave that row out, or take all rows in every step: gradient=sgld.Full()."
     )

@@ -34,7 +34,7 @@ from .noise import check_exchange, with_noise
 from .parts import factor_of, measure, plain_batches, prepared, sampler_of, settled, stationary_law
 from .survey import survey_posterior
 
-# -- by hand -------------------------------------------------------------------------------
+# -- manual step size ----------------------------------------------------------------------
 
 
 def by_hand(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
@@ -112,8 +112,8 @@ def _predict_note(problem: Problem) -> tuple[str, ...]:
     if problem.posterior.predict is not None:
         return ()
     return (
-        "init is taken for the layers of a network, and nothing says what it predicts; give "
-        "predict=lambda params, row: ... of sgld.Posterior, and the verdict is about that.",
+        "init looks like the layers of a network, but the posterior does not say what it predicts; give "
+        "predict=lambda params, row: ... to sgld.Posterior, so that the verdict judges predictions.",
     )
 
 
@@ -126,8 +126,8 @@ def _prior_note(problem: Problem) -> tuple[str, ...]:
     if problem.posterior.transform is not None or np.any(_slope(problem, here)) or np.any(_slope(problem, here + 1)):  # fmt: skip
         return ()
     return (
-        "log_prior is the same everywhere: unless log_likelihood holds a prior, nothing keeps weights from going to "
-        "infinity, and there is no posterior (improper); sgld.networks.normal_prior(1.0) is one.",
+        "log_prior is the same everywhere: unless log_likelihood includes a prior, weights can go to infinity, and "
+        "the posterior is improper; use a prior such as sgld.networks.normal_prior(1.0).",
     )
 
 
