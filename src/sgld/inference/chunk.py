@@ -157,7 +157,7 @@ def run_chunk(
     `entries` is a window of the data order, and the position in it of the first of these steps.
 
     A draw is the position BEFORE the step, with the gradient at it and the size of the step taken
-    from it, which is its weight (Teh, Thiery & Vollmer 2016).
+    from it. The step size is its weight (Teh, Thiery & Vollmer 2016).
     """
     size = kernel.block
     chains = jnp.arange(carry.failed_at.shape[0], dtype=jnp.int32)

@@ -1,9 +1,9 @@
 """The plan of a run: everything that was left to the library, chosen and explained.
 
 A plan is a function of data, model, seed and versions, never of the clock. Manual settings are
-never changed. With a manual step size everything else left open follows the textbook algorithm (D =
-I, plain minibatches, reshuffled, no noise correction), because a step size has a meaning only
-together with its preconditioner.
+never changed. With a manual step size everything else left open follows the textbook algorithm: D =
+I, plain minibatches, reshuffled, no noise correction. A step size has a meaning only together with
+its preconditioner.
 """
 
 from __future__ import annotations
