@@ -115,9 +115,9 @@ def test_a_stopped_run_goes_on_to_the_same_bits_and_tunes_nothing(tmp_path, monk
 @pytest.mark.parametrize(
     ("given", "again", "sentence"),
     [
-        ({"sampler": Mine(), **HAND}, {}, "a sampler of your own, .* sampler=..."),
+        ({"sampler": Mine(), **HAND}, {}, "user-supplied sampler, .* sampler=..."),
         ({"sampler": Mine(), **HAND}, {"sampler": Mine(2.0)}, "sampler is not the sampler"),
-        ({"step_size": falling(1e-4)}, {}, "a step_size of your own, .* schedule=..."),
+        ({"step_size": falling(1e-4)}, {}, "user-supplied step_size, .* schedule=..."),
         (
             {"step_size": falling(1e-4)},
             {"schedule": falling(2e-4)},

@@ -158,7 +158,7 @@ REFEREE = [
     ),
     Mutant(
         "confirmation: an edited table is sealed",
-        "    table_of(run)  # whose seal is kept beside the new one's\n", "",
+        "    table_of(run)  # raises unless the present table belongs to the run; its digest is kept too\n", "",
         CONFIRM + "test_an_edited_table_or_verdict_is_refused",
     ),
     Mutant(

@@ -1,1 +1,1 @@
-"""What a run says about itself: the bias meter and the verdict."""
+"""Diagnostics of a run: the measured bias, mixing, and the rule for the verdict."""

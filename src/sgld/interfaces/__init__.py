@@ -1,1 +1,1 @@
-"""What users meet: scikit-learn, ArviZ, reports, notebooks and the command line."""
+"""Interfaces for users: scikit-learn, ArviZ, reports, notebooks and the command line."""

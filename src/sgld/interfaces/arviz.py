@@ -1,4 +1,4 @@
-"""All that ArviZ has a place for: `draws.to_arviz()` and, for ArviZ before 1.0, `to_inferencedata()`."""
+"""Convert draws to ArviZ: `draws.to_arviz()`, and `to_inferencedata()` for ArviZ before 1.0."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 NUMBER_BYTES = 8  # bytes
 PRIOR_DRAWS = 1000  # draws
-MAX_OUTCOMES = 2**20  # outcomes: a Poisson one costs JAX 3 microseconds
+MAX_OUTCOMES = 2**20  # predicted outcomes; JAX takes 3 microseconds for a Poisson outcome
 RESAMPLED_NOTE = (
-    "the draws have unequal weights, which ArviZ does not know; it is given draws resampled to equal weights "
-    '(weights="keep" gives them as they are, the weights in sample_stats).'
+    "the draws have unequal weights, which ArviZ does not support; they are resampled to equal weights "
+    '(weights="keep" keeps the draws and stores their weights in sample_stats).'
 )
 
 
 def to_arviz(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) -> DataTree:
-    """`Draws.to_arviz`."""
+    """Compute `Draws.to_arviz`."""
     with told(how.pop("progress", True), summary=False):
         with stage("loading ArviZ"):
             from xarray import DataTree
@@ -42,7 +42,7 @@ def to_arviz(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) 
 
 
 def to_inferencedata(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) -> Any:
-    """`Draws.to_inferencedata`."""
+    """Compute `Draws.to_inferencedata`."""
     container = legacy_inference_data()
     with told(how.pop("progress", True), summary=False):
         return container(**groups(draws, posterior, data, **how))
@@ -59,14 +59,14 @@ def groups(
     weights: Literal["resample", "keep"] = "resample",
     seed: int = 0,
 ) -> dict[str, Dataset]:
-    """ArviZ's groups, those that are known, by name. As `Draws.to_arviz`."""
+    """Return the available ArviZ groups by name, as for `Draws.to_arviz`."""
     whole_number("max_bytes", max_bytes)
     check_seed(seed)
     if weights not in ("resample", "keep"):
         raise UsageError(f'weights must be "resample" or "keep". Got {weights!r}.')
     if draws.moments is not None:
         raise RunError(
-            "this run kept moments and no draws, so there is nothing to give to ArviZ; sample without keep."
+            "this run kept only moments, not draws, so it cannot be converted to ArviZ; sample without keep."
         )
     chosen = choose(draws, weights=weights == "resample")
     if chosen.resampled:
@@ -90,7 +90,7 @@ def groups(
 def _known(
     draws: Draws, posterior: Any, data: Any, outcome: Any, simulate: Callable | None
 ) -> Subject | None:
-    """The model, where draws know it or it is given; None where they do not."""
+    """Return the given model or the one that the draws know; None if there is neither."""
     origin = draws.origin
     if posterior is None:
         if origin is None or origin.kept:
@@ -107,7 +107,7 @@ def _dataset(values: dict[str, Any], dims: dict[str, Any], coords: Any, sample: 
     from arviz_base import dict_to_dataset
 
     sample_dims = ["chain", "draw"] if sample else []
-    with warnings.catch_warnings():  # 64 chains of few draws each are meant
+    with warnings.catch_warnings():  # many chains of few draws are intended
         warnings.filterwarnings("ignore", message="Found chain dimension to be longer")
         return dict_to_dataset(
             values, dims={n: list(d) for n, d in dims.items() if n in values}, coords=coords,
@@ -118,7 +118,7 @@ def _dataset(values: dict[str, Any], dims: dict[str, Any], coords: Any, sample: 
 def _parameters(
     draws: Draws, position: Any, chosen: Chosen | None, subject: Subject | None
 ) -> Dataset:
-    """Parameters [chain, draw, ...] with the axes that names and model give them."""
+    """Build a dataset of parameters [chain, draw, ...] with axes from names and model."""
     names, leaves = leaf_names(position), jax.tree.leaves(position)
     values, coords, dims, start = {}, {}, {}, 0
     own = {} if subject is None else subject.dims
@@ -142,7 +142,7 @@ def _parameters(
 
 
 def _inside(leaf: str, name: str) -> Any:
-    """`beta[3]` of leaf `beta` is labelled 3; a name of its own stays."""
+    """Return 3 for `beta[3]` of leaf `beta`, and any other name unchanged."""
     if name.startswith(leaf + "[") and name.endswith("]"):
         return int(name[len(leaf) + 1 : -1])
     return name
@@ -154,7 +154,7 @@ def _stats(draws: Draws, chosen: Chosen) -> Dataset:
         name: chosen.leaf(draws, getattr(draws, name)).reshape(shape)
         for name in ("log_weight", "step_size", "temperature")
     }
-    if chosen.resampled:  # each counts the same now
+    if chosen.resampled:  # all weights are equal
         stats["log_weight"] = np.zeros(shape)
     return _dataset(stats, {}, {}, sample=True)
 
@@ -162,7 +162,10 @@ def _stats(draws: Draws, chosen: Chosen) -> Dataset:
 def _of_rows(
     draws: Draws, subject: Subject, chosen: Chosen, max_bytes: int, seed: int
 ) -> dict[str, Dataset]:
-    """Log likelihoods, predictions, outcomes and constants of the rows that `max_bytes` allow."""
+    """Build the groups of rows: log likelihoods, predictions, outcomes and constants.
+
+    There are as many rows as `max_bytes` allows.
+    """
     rows = subject.rows
     if rows is None:
         return {}
@@ -181,12 +184,12 @@ def _of_rows(
         made = _dataset(values, dims, coords | some, sample)
         if every > 1:
             made.attrs["draws"] = (
-                f"one of {every} draws of each chain: all are more than {MAX_OUTCOMES} outcomes."
+                f"one of {every} draws of each chain, since all give more than {MAX_OUTCOMES} outcomes."
             )
         if len(numbers) < rows.count:
             made.attrs["subsample"] = (
-                f"{len(numbers)} of {rows.count} rows, drawn without replacement by seed {seed}: all "
-                f"of them take more than max_bytes = {max_bytes}."
+                f"{len(numbers)} of {rows.count} rows, drawn without replacement with seed {seed}, since "
+                f"all rows take more than max_bytes = {max_bytes}."
             )
         return made
 
@@ -209,19 +212,19 @@ def _of_rows(
 
 
 def _some(count: int, most: int, seed: int) -> Int[np.ndarray, " n"]:
-    """All of `count` rows, or `most` of them drawn by the seed, in order."""
+    """Return all of `count` rows, or a sorted random sample of `most` of them."""
     if count <= most:
         return np.arange(count)
     return np.sort(np.random.default_rng([seed, 9]).choice(count, most, replace=False))
 
 
 def _prior(draws: Draws, subject: Subject, seed: int) -> dict[str, Dataset]:
-    """Draws of the prior, where one can draw from it."""
+    """Return the group of prior draws, if the prior can be sampled."""
     if subject.prior is None:
         return {}
     try:
         found = subject.prior(PRIOR_DRAWS, seed)
-    except NotImplementedError:  # what NumPyro raises for an improper prior, which has no draws
+    except NotImplementedError:  # raised by NumPyro for an improper prior
         return {}
     one_chain = jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)
     return {"prior": _parameters(draws, one_chain, None, subject)}

@@ -1,19 +1,17 @@
-"""Leave-one-out cross-validation and WAIC of draws, for many rows from a subsample of them.
+"""Leave-one-out cross-validation, WAIC and model comparison, also from a subsample of rows.
 
     elpd = sum_i elpd_i,   elpd_i = log p(y_i | y_-i)
 
-elpd_i is found from the posterior's own draws by Pareto-smoothed importance sampling (Vehtari,
-Gelman & Gabry 2017; the smoothing is ArviZ's). Of N rows, too many for that, m are drawn without
-replacement, and a_i, an approximation of elpd_i that is cheap at all rows, carries the rest
+elpd_i is computed from the posterior's own draws by Pareto-smoothed importance sampling (Vehtari,
+Gelman & Gabry 2017; the smoothing is ArviZ's). If N rows are too many, m rows are drawn without
+replacement. a_i, an approximation of elpd_i that is cheap at all rows, covers the others
 (Magnusson et al. 2020, equations 7 to 9):
 
     elpd = sum_i a_i + N/m sum_{i in m} (elpd_i - a_i)
     subsampling se^2 = N^2 (1 - m/N) s^2 / m,   s^2 the variance of elpd_i - a_i in the subsample
 
-Here a_i is log p(y_i | mean of theta), or the WAIC of row i by a few draws, log mean p(y_i | theta)
-- var log p(y_i | theta): the one that is nearer in the subsample.
-
-What `sgld.loo` and `sgld.waic` find, and models beside one another.
+a_i is log p(y_i | mean of theta), or the WAIC of row i from a few draws, log mean p(y_i | theta)
+- var log p(y_i | theta), whichever is closer in the subsample.
 """
 
 from __future__ import annotations
@@ -43,29 +41,29 @@ if TYPE_CHECKING:
 # -- result --------------------------------------------------------------------------------
 
 
-MAX_NAMED_ROWS = 8  # rows in a sentence
+MAX_NAMED_ROWS = 8  # rows listed in a sentence
 WEIGHTING_METHODS = ("stacking", "bb-pseudo-bma", "pseudo-bma")
 
 
 @dataclass(frozen=True, repr=False)
 class Criterion:
-    """An expected log predictive density; larger is better.
+    """Expected log predictive density of a model; larger is better.
 
     Attributes:
       kind: "loo" or "waic".
-      outcome: the name of what is predicted.
-      elpd: the sum over all rows of the log predictive density of a row left out.
-      se: its standard error, of the rows as a sample of all there could be.
+      outcome: the name of the outcome.
+      elpd: the sum over all rows of the log predictive density of a row that is left out.
+      se: the standard error of elpd, with the rows as a sample of a larger population.
       p: the effective number of parameters.
-      subsampling_se: the standard error that the subsample adds; 0 where all rows were taken.
-      num_data, num_draws: rows in all, and draws that were used.
-      numbers: [m], the rows at which it was computed, counted from 0.
-      rows: [m], what the user calls them: their numbers in a table, say.
-      elpd_i: [m], of each.
-      pareto_k: [m], of each; of "waic" the variance of its log likelihood.
-      limit: above which a row's value cannot be relied on.
-      approximation: [N], at all rows, where not all were taken.
-      resampled: whether the draws had weights, and were resampled.
+      subsampling_se: the standard error that the subsample adds; 0 if all rows were used.
+      num_data, num_draws: the number of all rows, and of the draws that were used.
+      numbers: [m], the rows at which the criterion was computed, counted from 0.
+      rows: [m], the user's numbers of these rows, for example those of a table.
+      elpd_i: [m], the elpd of each row.
+      pareto_k: [m], Pareto k of each row; for "waic" the variance of its log likelihood.
+      limit: the value of pareto_k above which a row is not reliable.
+      approximation: [N], a_i at all rows, if not all rows were used.
+      resampled: whether the draws had weights and were resampled.
     """
 
     kind: Literal["loo", "waic"]
@@ -86,14 +84,17 @@ class Criterion:
 
     @property
     def bad_rows(self) -> Int[np.ndarray, " bad"]:
-        """The rows above the limit, by what the user calls them, the worst first."""
+        """User's numbers of the rows above the limit, the worst first."""
         bad = np.flatnonzero(~(self.pareto_k <= self.limit))
         return self.rows[bad[np.argsort(-self.pareto_k[bad], kind="stable")]]
 
     def to_arviz(self, *, subsample_alone: bool = False) -> ELPDData:
-        """ArviZ's own object: for `arviz_stats.compare`, `arviz_plots.plot_khat`.
+        """Return ArviZ's own object, for `arviz_stats.compare` and `arviz_plots.plot_khat`.
 
-        With `subsample_alone` as if there were no other rows than those that were taken.
+        With `subsample_alone` the result covers only the rows of the subsample.
+
+        Args:
+          subsample_alone: leave out the rows that were not computed.
         """
         from xarray import DataArray
 
@@ -118,7 +119,7 @@ class Criterion:
         )  # fmt: skip
 
     def lines(self) -> list[str]:
-        """What it says, a sentence or a number to a line."""
+        """Return the printed lines: numbers first, then the rows that are not reliable."""
         taken = f"{self.num_data:,} rows"
         lines = [f"elpd_{self.kind:<5}{self.elpd:>14,.1f}  se {self.se:,.1f}"]
         if self.approximation is not None:
@@ -144,10 +145,10 @@ class Criterion:
     def _remedy(self, bad: int) -> str:
         it = "it" if bad == 1 else "them"
         if self.kind == "waic":
-            return "waic is not to be relied on there: use sgld.loo."
+            return "waic is not reliable there; use sgld.loo."
         return (
-            f"look at {it}, then sample without {it} and add the log predictive density of {it} by hand, or let the "
-            "model expect such rows (a longer tail, a larger dispersion)."
+            f"inspect {it}. Sample without {it} and add the log predictive density of {it} yourself, or use a model "
+            "that expects such rows (a longer tail, a larger dispersion)."
         )
 
     def __str__(self) -> str:
@@ -167,22 +168,22 @@ def compare_models(
 
         elpd_diff = elpd_best - elpd,    dse = sqrt(N var_i(elpd_best_i - elpd_i))
 
-    The table is the same with every supported ArviZ, whose `compare` gives the weights alone. Of
-    subsamples the differences are those of the difference estimator (Magnusson et al. 2020).
+    The table is the same with every supported ArviZ; only the weights come from ArviZ's `compare`.
+    For subsamples the differences are those of the difference estimator (Magnusson et al. 2020).
 
     Args:
-      models: by name: what `sgld.loo` found of each, or draws, or what `sgld.fit` returned, of which
-        `sgld.loo` is computed. Of subsamples take the same seed: then the differences are known better
-        than each elpd is.
-      method: of the weights.
+      models: a mapping from names to results of `sgld.loo`. Draws or results of `sgld.fit` are
+        accepted too, and `sgld.loo` is computed for them. For subsamples use the same seed: then
+        the differences are more precise than each elpd.
+      method: the method of the weights.
 
     Returns: a table with a row for each model, numbers not rounded: `rank`, from 0; `elpd`; `p`;
     `elpd_diff`, how much lower elpd is than that of the best (never negative without a subsample);
-    `weight`; `se` of elpd; `dse` of elpd_diff; `warning`, whether a Pareto k is above its limit; of
-    subsamples `subsampling_dse`, the part of dse that the subsample adds.
+    `weight`; `se` of elpd; `dse` of elpd_diff; `warning`, whether a Pareto k is above its limit;
+    for subsamples `subsampling_dse`, the part of dse that the subsample adds.
 
     Raises: UsageError for fewer than two models, for models of other rows or another outcome (a
-    density of log(y) is none of y), or as `sgld.loo`.
+    density of log(y) is not one of y), or as for `sgld.loo`.
 
     Example:
       >>> import numpy as np, sgld
@@ -217,7 +218,7 @@ def compare_models(
 
 
 def _at_all_rows(one: Criterion) -> Criterion:
-    """Return a criterion with the approximation where it was not computed: ArviZ has NaN there."""
+    """Return a criterion whose uncomputed rows hold the approximation; ArviZ has NaN there."""
     if one.approximation is None:
         return one
     elpd_i = one.approximation.copy()
@@ -229,7 +230,7 @@ def _at_all_rows(one: Criterion) -> Criterion:
 
 
 def _table(found: Mapping[str, Criterion], method: str) -> pandas.DataFrame:
-    """The rows of `compare_models`, in the order of elpd."""
+    """Return the table of `compare_models`, sorted by elpd."""
     import pandas
 
     weight = compare_weights(
@@ -251,7 +252,7 @@ def _table(found: Mapping[str, Criterion], method: str) -> pandas.DataFrame:
 
 
 def _check_alike(found: dict[str, Criterion]) -> None:
-    """UsageError where two models are not of the same rows, outcome and kind."""
+    """Raise UsageError if two models differ in rows, outcome or kind."""
     first, *others = found
     for name in others:
         a, b = found[first], found[name]
@@ -262,13 +263,13 @@ def _check_alike(found: dict[str, Criterion]) -> None:
         ):
             if one != other:
                 raise UsageError(
-                    f"models are compared on the same rows and outcome; {first!r} has the {what} {one}, {name!r} {other}."
+                    f"models must have the same rows and outcome; {first!r} has the {what} {one}, {name!r} has {other}."
                 )
         if (a.approximation is None) != (b.approximation is None) or not np.array_equal(
             a.numbers, b.numbers
         ):
             raise UsageError(
-                f"models are compared on the same rows; {first!r} and {name!r} were computed at others: give both the "
+                f"models must have the same rows; {first!r} and {name!r} were computed at different rows. Give both the "
                 "same subsample and seed."
             )
 
@@ -276,16 +277,16 @@ def _check_alike(found: dict[str, Criterion]) -> None:
 # -- criteria ------------------------------------------------------------------------------
 
 
-MAX_PSIS_ROWS = 10_000  # that are all taken: some 3 seconds of PSIS
+MAX_PSIS_ROWS = 10_000  # rows that are all used: some 3 seconds of PSIS
 SUBSAMPLE_ROWS = 1000
 MAX_PSIS_DRAWS = 4000
-APPROXIMATION_DRAWS = 64  # of the approximation at all rows
+APPROXIMATION_DRAWS = 64  # draws for the approximation at all rows
 MAX_WAIC_VARIANCE = 0.4  # variance of a log likelihood above which WAIC fails (Vehtari et al. 2017)
 MAX_GOOD_PARETO_K = 0.7
 
 
 class Pointwisely(NamedTuple):
-    """Of some rows: elpd_i, lpd_i - elpd_i, and what tells whether that can be relied on."""
+    """Values of some rows: elpd_i, lpd_i - elpd_i, and the diagnostic (Pareto k or variance)."""
 
     elpd: Float[np.ndarray, " n"]
     p: Float[np.ndarray, " n"]
@@ -302,25 +303,27 @@ def loo(
     seed: int = 0,
     progress: bool = True,
 ) -> Criterion:
-    """The expected log predictive density of a row left out, by Pareto-smoothed importance sampling.
+    """Return the expected log predictive density of a left-out row (PSIS-LOO).
 
-    Weighted draws are resampled to equal weights. Rows whose Pareto k is above .7 are named
-    (`.bad_rows`): leaving one of them out moves the posterior further than its draws reach.
+    The method is Pareto-smoothed importance sampling. Weighted draws are resampled to equal weights. `.bad_rows` lists the rows whose Pareto k is
+    above .7: leaving out one of them moves the posterior further than its draws reach.
 
     Args:
-      draws: of the posterior itself: `sgld.sample`, `sgld.reference`; or what `sgld.fit` returned.
-      posterior, data: those the draws are of, where the draws do not know them (a loaded run of
-        functions of your own).
-      subsample: the number of rows at which it is computed, the rest by the difference estimator of
-        Magnusson et al. (2020); None for all rows, "auto" for 1000 where there are more than 10,000.
-      max_draws: at most so many draws are used.
-      seed: of the subsample.
-      progress: show how far it is.
+      draws: draws of the posterior itself (`sgld.sample`, `sgld.reference`), or a result of
+        `sgld.fit`.
+      posterior: the posterior of the draws, if the draws do not know it (a loaded run of
+        user-supplied functions).
+      data: the data of the draws, likewise.
+      subsample: the number of rows at which it is computed; the difference estimator of Magnusson
+        et al. (2020) covers the others. None: all rows; "auto": 1000 if there are more than 10,000.
+      max_draws: the largest number of draws that is used.
+      seed: the seed of the subsample.
+      progress: show the progress.
 
     Returns: a Criterion: `.elpd`, `.se`, `.subsampling_se`, `.bad_rows`; print it.
 
-    Raises: UsageError where the draws do not know their posterior, have no rows, or follow another
-    law (a temperature, a sandwich, an approximation).
+    Raises: UsageError if the draws do not know their posterior, have no rows, or follow another
+    distribution (a temperature, a sandwich, an approximation).
 
     Example:
       >>> import jax.numpy as jnp, numpy as np, sgld
@@ -330,7 +333,7 @@ def loo(
       ...     lambda t, y: -0.5 * (y - t) ** 2 - 0.5 * jnp.log(2 * jnp.pi))
       >>> draws = sgld.sample(posterior, y, 0.0, progress=False)
       >>> found = sgld.loo(draws)
-      >>> round(found.p), len(found.bad_rows)       # one parameter, no row that stands out
+      >>> round(found.p), len(found.bad_rows)       # one parameter, no influential row
       (1, 0)
     """
     arguments = (subsample, max_draws, seed, progress)
@@ -347,17 +350,25 @@ def waic(
     seed: int = 0,
     progress: bool = True,
 ) -> Criterion:
-    """The widely applicable information criterion, on the scale of `sgld.loo`.
+    """Return the widely applicable information criterion, on the scale of `sgld.loo`.
 
         elpd_i = log mean_s p(y_i | theta_s) - var_s log p(y_i | theta_s)
 
-    `sgld.loo` is the better estimate (Vehtari, Gelman & Gabry 2017), and tells where it fails; rows
-    whose variance is above .4, where WAIC does, are named.
+    `sgld.loo` is the better estimate (Vehtari, Gelman & Gabry 2017) and reports where it fails.
+    WAIC fails at rows whose variance is above .4, which `.bad_rows` lists.
 
     Args:
-      draws, posterior, data, subsample, max_draws, seed, progress: as for `sgld.loo`.
+      draws: as for `sgld.loo`.
+      posterior: as for `sgld.loo`.
+      data: as for `sgld.loo`.
+      subsample: as for `sgld.loo`.
+      max_draws: as for `sgld.loo`.
+      seed: as for `sgld.loo`.
+      progress: as for `sgld.loo`.
 
-    Returns, Raises: as `sgld.loo`.
+    Returns: as for `sgld.loo`.
+
+    Raises: as for `sgld.loo`.
 
     Example:
       >>> import jax.numpy as jnp, numpy as np, sgld
@@ -376,7 +387,7 @@ def _criterion(
     kind: Literal["loo", "waic"], draws: Any, posterior: Any, data: Any, subsample: Any,
     max_draws: int, seed: int, progress: bool,
 ) -> Criterion:  # fmt: skip
-    draws = getattr(draws, "draws", draws)  # of what sgld.fit returned
+    draws = getattr(draws, "draws", draws)  # a Fit holds its draws
     if not isinstance(draws, Draws):
         raise UsageError(f"draws must be Draws, or a Fit. Got {type(draws).__name__}.")
     whole_number("max_draws", max_draws, 100)
@@ -400,7 +411,7 @@ def _criterion(
 
 
 def _numbers(count: int, subsample: Any, seed: int) -> Int[np.ndarray, " m"]:
-    """The rows at which a criterion is computed, in order."""
+    """Return the rows at which a criterion is computed, in order."""
     if subsample == "auto":
         subsample = SUBSAMPLE_ROWS if count > MAX_PSIS_ROWS else None
     if subsample is None or subsample == count:
@@ -414,10 +425,11 @@ def _numbers(count: int, subsample: Any, seed: int) -> Int[np.ndarray, " m"]:
 def _nearest(
     rows: Pointwise, numbers: np.ndarray, elpd: np.ndarray, positions: Any, few: Any
 ) -> Callable[[np.ndarray], Float[np.ndarray, " n"]]:
-    """a_i: of two approximations the one that is nearer to elpd_i in the subsample.
+    """Return a_i: the approximation that is closer to elpd_i in the subsample.
 
-    At the mean where the posterior is narrow beside what a row says, as with many rows; by a few
-    draws where a mean of positions is none, as in networks.
+    The value at the mean is close if the posterior is narrow compared with the information in a
+    row, as with many rows. A few draws are better if the mean of positions has no meaning, as in
+    networks.
     """
     mean = jax.tree.map(lambda leaf: leaf.mean(axis=0, keepdims=True), positions)
     both = (
@@ -431,7 +443,7 @@ def _nearest(
 def _over(
     rows: Pointwise, numbers: Int[np.ndarray, " n"], draws: int, function: Callable[[Any], Any]
 ) -> list[Any]:
-    """function(numbers) of blocks of rows, told on the way."""
+    """Return function(numbers) for blocks of rows, and report the progress."""
     size, parts = rows.block(draws), []
     for start in range(0, len(numbers), size):
         parts.append(function(numbers[start : start + size]))
@@ -440,7 +452,7 @@ def _over(
 
 
 def _psis(draws: Draws, chosen: Chosen) -> Callable[[np.ndarray], Pointwisely]:
-    """PSIS-LOO of rows [n, S], by ArviZ."""
+    """Return the function that computes PSIS-LOO of rows [n, S], by ArviZ."""
     from arviz_stats.base.array import array_stats
 
     shape = chosen.at.shape
@@ -451,7 +463,7 @@ def _psis(draws: Draws, chosen: Chosen) -> Callable[[np.ndarray], Pointwisely]:
     share = float(min(1.0, np.mean(ess) / chosen.count))
 
     def each(values: np.ndarray) -> Pointwisely:
-        # of a row that says nothing, as one that is masked, no tail can be smoothed
+        # a row without information, such as a masked row, has no tail to smooth
         found = Pointwisely(values[:, 0].astype(np.float64), *np.zeros((2, len(values))))
         says = np.ptp(values, axis=1) > 0
         if says.any():
@@ -464,7 +476,7 @@ def _psis(draws: Draws, chosen: Chosen) -> Callable[[np.ndarray], Pointwisely]:
 
 
 def _waic(values: Float[np.ndarray, "n S"]) -> Pointwisely:
-    """WAIC of rows."""
+    """Return the WAIC of rows."""
     lpd = np.asarray(logsumexp(values, axis=1)) - np.log(values.shape[1])
     variance = values.var(axis=1, ddof=1)
     return Pointwisely(lpd - variance, variance, variance)
@@ -472,7 +484,7 @@ def _waic(values: Float[np.ndarray, "n S"]) -> Pointwisely:
 
 @dataclass(frozen=True)
 class Difference:
-    """A sum over N rows from m of them: the estimate, and the standard error of the subsample."""
+    """Estimate of a sum over N rows from m of them, and the standard error of the subsample."""
 
     total: float
     subsampling_se: float
@@ -484,21 +496,21 @@ def difference(
     about: Float[np.ndarray, " m"],
     every: Float[np.ndarray, " N"],
 ) -> Difference:
-    """The difference estimator (Magnusson et al. 2020, equations 7 to 9).
+    """Apply the difference estimator (Magnusson et al. 2020, equations 7 to 9).
 
     Args:
       exact: e_i of the subsample.
       about: a_i of the subsample.
       every: a_i of all rows.
 
-    Returns: `total`, the sum of e over all rows; `subsampling_se`; `se`, that of N values of e,
-    sqrt(N var e), as if all were known.
+    Returns: `total`, the sum of e over all rows; `subsampling_se`; `se`, the standard error of N
+    values of e, sqrt(N var e), as if all were computed.
 
     Example:
       >>> import numpy as np
       >>> from sgld.interfaces.arviz_criteria import difference
       >>> e = np.arange(100.0)
-      >>> difference(e[:10], e[:10] - 1, e - 1).total      # a that is off by a constant
+      >>> difference(e[:10], e[:10] - 1, e - 1).total      # a differs by a constant
       4950.0
     """
     total, m = len(every), len(exact)

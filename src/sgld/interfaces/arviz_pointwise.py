@@ -1,8 +1,7 @@
-"""What is known of the model that some draws are of: its rows, outcome, predictions and prior.
+"""Describe the model of some draws: its rows, outcome, predictions and prior.
 
-The model of a formula, for ArviZ: outcome, columns, levels, predictions and draws of the prior.
-
-A NumPyro model, for ArviZ: its observed sites, plates, predictions and draws of the prior.
+For a formula, the description holds outcome, columns, levels, predictions and draws of the prior.
+For a NumPyro model, it holds observed sites, plates, predictions and draws of the prior.
 """
 
 from __future__ import annotations
@@ -55,12 +54,13 @@ class Subject:
 
     Attributes:
       rows: log likelihoods of rows; None without rows.
-      position: what draws report -> what log likelihoods take, leading axes [S] kept.
+      position: a function from reported values to positions of log likelihoods; it keeps leading
+        axes [S].
       outcome: the name of the outcome.
-      observed, constant: arrays [N, ...] by name: outcomes, and what else rows hold.
+      observed, constant: arrays [N, ...] by name: outcomes, and the other values of the rows.
       dims, coords: of parameters whose axes the model names.
       replicate: (positions [S, ...], rows [n], seed) -> outcomes [S, n, ...] by name.
-      levels: of an outcome with few values, (positions [S, ...], rows [n]) -> their probabilities
+      levels: for an outcome with few values, (positions [S, ...], rows [n]) -> their probabilities
         [S, n, level]; the values are 0, 1, ...
       prior: (count, seed) -> reported positions [count, ...] from the prior.
     """
@@ -77,11 +77,11 @@ class Subject:
     prior: Callable[[int, int], PyTree] | None = None
 
     def needed_rows(self, what: str) -> Pointwise:
-        """The rows. Raises UsageError where there are none."""
+        """Return the rows. Raise UsageError if there are none."""
         if self.rows is None:
             raise UsageError(
-                f"{what} needs the log likelihoods of single rows, and this posterior is one log density; give "
-                "sgld.Posterior its log_likelihood of one row, and the rows as data."
+                f"{what} needs the log likelihoods of single rows, but this posterior is one log density. Pass "
+                "log_likelihood, the function of one row, to sgld.Posterior, and the rows as data."
             )
         return self.rows
 
@@ -90,15 +90,15 @@ def subject_of(
     draws: Draws, posterior: Any = None, data: Any = None, *, outcome: Any = None,
     simulate: Callable | None = None,
 ) -> Subject:  # fmt: skip
-    """The model of `draws`: the given posterior and data, or those that the draws know.
+    """Describe the model of `draws`: the given posterior and data, or those that the draws know.
 
-    Raises UsageError where they know none, or hold something else than positions.
+    Raises UsageError if the draws know no posterior, or hold something else than positions.
     """
 
     origin = draws.origin
     if draws.moments is not None or (origin is not None and origin.kept):
         raise UsageError(
-            "these draws are what keep= made of positions, and log likelihoods need the positions; sample without keep."
+            "these draws are values of keep=, but log likelihoods need the positions; sample without keep."
         )
     if posterior is None:
         known = known_of(origin)
@@ -107,8 +107,8 @@ def subject_of(
         posterior, data = known.posterior, known.data
     if posterior is None:
         raise UsageError(
-            "these draws do not know their posterior (they were loaded, copied or made elsewhere); give it with its rows, "
-            "posterior= and data=; of a NumPyro model, posterior=model and its arguments as data."
+            "these draws do not know their posterior (they were loaded, copied or made elsewhere). Pass it with its rows "
+            "as posterior= and data=; for a NumPyro model, pass posterior=model and its arguments as data."
         )
     posterior, data, _ = opened(posterior, data, None)
     if not isinstance(posterior, Posterior):
@@ -124,12 +124,12 @@ def subject_of(
 
 
 def check_target(draws: Draws, what: str) -> None:
-    """UsageError where the draws follow another law than the posterior."""
+    """Raise UsageError if the draws follow another distribution than the posterior."""
     law, method = target_of(draws), draws.info.get("method")
     if law != "the posterior" or method == "laplace":
         law = "a Gaussian approximation" if method == "laplace" else law
         raise UsageError(
-            f"{what} is of draws of the posterior itself. These are of {law}; use sgld.sample or sgld.reference."
+            f"{what} needs draws of the posterior itself. These are draws of {law}; use sgld.sample or sgld.reference."
         )
 
 
@@ -141,7 +141,7 @@ def _plain(
     simulate: Callable | None,
     one_draw: PyTree,
 ) -> Subject:
-    """A posterior of two functions: nobody says which part of a row is the outcome, but for `outcome`."""
+    """Describe a posterior of two functions; `outcome` says which data are the outcome."""
     position = _positions(posterior)
     if posterior.log_likelihood is None or data is None:
         return Subject(None, position)
@@ -170,7 +170,7 @@ def _plain(
 
 
 def _positions(posterior: Posterior) -> Callable[[PyTree], PyTree]:
-    """The inverse of what draws report."""
+    """Return the inverse of the function that reports positions."""
     output = posterior.output
     if output is None:
         return lambda reported: reported
@@ -182,7 +182,7 @@ def _positions(posterior: Posterior) -> Callable[[PyTree], PyTree]:
 
     def refuse(reported: PyTree) -> PyTree:
         raise UsageError(
-            "draws of this posterior report its output, from which positions cannot be had back; log likelihoods need a "
+            "draws of this posterior report its output, from which positions cannot be recovered; log likelihoods need a "
             "posterior without output."
         )
 
@@ -191,7 +191,7 @@ def _positions(posterior: Posterior) -> Callable[[PyTree], PyTree]:
 
 @dataclass(frozen=True)
 class _Simulated:
-    """Outcomes by the user's function of (key, position, datum)."""
+    """Outcomes from the user-supplied function of (key, position, datum)."""
 
     simulate: Callable
     rows: Rows
@@ -210,11 +210,11 @@ class _Simulated:
 # -- formulas ------------------------------------------------------------------------------
 
 
-FLOAT32_DIGITS = 6  # of a column's sd, that float32 holds
+FLOAT32_DIGITS = 6  # digits of a column, in sds, that float32 holds
 
 
 def subject_of_formula(model: FormulaModel) -> Subject:
-    """All that a formula's model knows of itself, on the original scale."""
+    """Describe the model of a formula on the original scale."""
     assert model.data is not None and model.posterior.log_likelihood is not None
     x, y, *more = model.leaves()
     spec, extra = model.spec, {n: np.asarray(v, np.float64) for n, v in (more or [{}])[0].items()}
@@ -223,7 +223,7 @@ def subject_of_formula(model: FormulaModel) -> Subject:
     observed = _rounded(stretch * np.asarray(y, np.float64) + shift, stretch)
     if "offset" in extra:
         extra["offset"] = stretch * extra["offset"]
-    large = isinstance(model.data, OnDisk)  # whose columns are not held
+    large = isinstance(model.data, OnDisk)  # its columns are not held in memory
     constant = {
         name: _rounded(
             x[:, j].astype(np.float64) * model.scale[j] + model.center[j], model.scale[j]
@@ -244,13 +244,13 @@ def subject_of_formula(model: FormulaModel) -> Subject:
 
 
 def _rounded(values: np.ndarray, scale: float) -> np.ndarray:
-    """Without the digits that standardising in float32 has left behind."""
+    """Round away the digits that standardising in float32 adds."""
     return np.round(values, FLOAT32_DIGITS - int(np.floor(np.log10(scale)))) + 0.0
 
 
 @dataclass(frozen=True)
 class _Replicas:
-    """Outcomes that the model would make for its own rows."""
+    """Outcomes that the model simulates for its own rows."""
 
     model: FormulaModel
 
@@ -273,7 +273,7 @@ class _Replicas:
 
 
 def subject_of_program(posterior: Posterior, data: Any, seed: int) -> Subject | None:
-    """What a NumPyro model knows of itself; None of a posterior that is none."""
+    """Describe a NumPyro model; return None for any other posterior."""
     prior = posterior.log_prior
     if not isinstance(prior, (Prior, Density)):
         return None
@@ -312,25 +312,25 @@ def subject_of_program(posterior: Posterior, data: Any, seed: int) -> Subject | 
 
 
 def _has_levels(site: Site) -> bool:
-    """Whether an outcome is a single number that takes the values 0, 1, ... of the same few."""
+    """Return whether an outcome is a single number with values 0, 1, ... of a common small set."""
     fn = site["fn"]
     if fn.event_shape != () or not fn.has_enumerate_support:
         return False
     try:
         support = np.asarray(fn.enumerate_support(expand=False)).ravel()
     except (NotImplementedError, ValueError, jax.errors.ConcretizationTypeError):
-        return False  # NumPyro's, of a binomial whose numbers of trials differ: rows have no levels in common
+        return False  # NumPyro raises it for a binomial whose numbers of trials differ between rows
     return len(support) <= MAX_PROB_LEVELS and np.array_equal(support, np.arange(len(support)))
 
 
 def _probabilities(site: Site) -> Any:
-    """Of the values 0, 1, ..., [level, ...]."""
+    """Return the probabilities of the values 0, 1, ..., [level, ...]."""
     support = site["fn"].enumerate_support(expand=False)
     return jnp.exp(site["fn"].log_prob(support.astype(site["value"].dtype)))
 
 
 def _seen(site: Site, value: np.ndarray) -> np.ndarray:
-    """What was observed, NaN where a mask says that nothing was: what stands there may be any number."""
+    """Return the observed values, with NaN where a mask excludes them."""
     mask = getattr(site["fn"], "_mask", None)
     if mask is None or np.all(mask):
         return value
@@ -340,12 +340,12 @@ def _seen(site: Site, value: np.ndarray) -> np.ndarray:
 
 
 def _joined(sites: Mapping[str, Site]) -> str:
-    """The name of what is observed; of several sites in a row, of their sum."""
+    """Return the name of the observed site; for several sites in a row, the names joined by "+"."""
     return "+".join(sites)
 
 
 def _whole(program: Program, observed: dict[str, Site], common: dict[str, Any]) -> Subject:
-    """Of a model that is one density: a row is one member of an observed site."""
+    """Describe a model that is one density: a row is one member of an observed site."""
     members = _Members.of(program, observed)
     if len(observed) > 1:
         return Subject(members, outcome=_joined(observed), **common)
@@ -361,7 +361,7 @@ def _whole(program: Program, observed: dict[str, Site], common: dict[str, Any]) 
 
 @dataclass(frozen=True)
 class _Members:
-    """Log densities of the members of the observed sites, one after the other."""
+    """Log densities of the members of the observed sites, one site after the other."""
 
     program: Program
     sites: tuple[str, ...]
@@ -374,15 +374,15 @@ class _Members:
         return cls(program, tuple(observed), sum(int(np.prod(shape)) for shape in shapes))
 
     def names(self, numbers: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """The members are called by their places."""
+        """Return the members' names, which are their indices."""
         return numbers
 
     def block(self, draws: int) -> int:
-        """How many are held together at so many draws."""
+        """Return how many members are in memory together at this many draws."""
         return max(1, min(self.count, MAX_HELD_CELLS // draws))
 
     def values(self, positions: PyTree, numbers: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n S"]:
-        """The members' log densities at positions [S, ...], float64."""
+        """Return the members' log densities at positions [S, ...], in float64."""
         return np.asarray(_members(self.program, positions, numbers, sites=self.sites), float).T
 
 
@@ -399,7 +399,7 @@ def _members(program: Program, positions: PyTree, numbers: Any, *, sites: tuple[
 def _dims(
     sites: Mapping[str, Site], names: list[str]
 ) -> tuple[dict[str, list[str]], dict[str, list[int]]]:
-    """Axes of sites that are plates, under the plates' names; the others are left to ArviZ."""
+    """Name the axes of sites that are plates after the plates; ArviZ names the other axes."""
     dims, coords = {}, {}
     sizes = plate_sizes(sites)
     for name in names:
@@ -418,7 +418,7 @@ def _dims(
 
 
 def _free(key: Any) -> Callable[[Callable], Callable]:
-    """A handler that lets observed sites, and latent ones without a value, be drawn anew."""
+    """Return a handler that draws observed sites, and latent sites without a value, again."""
     from numpyro import handlers
     from numpyro.primitives import Messenger
 
@@ -433,9 +433,9 @@ def _free(key: Any) -> Callable[[Callable], Callable]:
 def _prior(
     program: Program, names: tuple[str, ...], added: tuple[str, ...], count: int, seed: int
 ) -> PyTree:
-    """Draws of the latent sites from the prior, [count, ...], and of the deterministic ones reported.
+    """Draw the latent sites, and the reported deterministic ones, from the prior, [count, ...].
 
-    NumPyro raises NotImplementedError where a prior is improper: there is nothing to draw from.
+    NumPyro raises NotImplementedError if a prior is improper, since it cannot be sampled.
     """
     keys = jax.random.split(jax.random.key(seed), count)
     return jax.tree.map(np.asarray, _from_prior(program, keys, names=(*names, *added)))
@@ -447,7 +447,7 @@ def _from_prior(program: Program, keys: Any, *, names: tuple[str, ...]) -> PyTre
 
     def one(
         key: Any,
-    ) -> PyTree:  # what is observed stays: nobody looks, and outcomes are slow to draw
+    ) -> PyTree:  # observed sites keep their values, since drawing outcomes is slow
         sites = program.at({}, inner=lambda model: handlers.seed(model, key))
         return {name: sites[name]["value"] for name in names}
 
@@ -457,7 +457,7 @@ def _from_prior(program: Program, keys: Any, *, names: tuple[str, ...]) -> PyTre
 def _replicated_rows(
     program: Program, rows: Rows, names: tuple[str, ...], positions: PyTree, numbers: Any, seed: int
 ) -> dict[str, np.ndarray]:
-    """Outcomes drawn for rows, [S, n, ...]: one row at a time, each with a key of its own."""
+    """Draw outcomes for rows, [S, n, ...], one row at a time, each with its own key."""
     draws = len(jax.tree.leaves(positions)[0])
     keys = jax.random.split(jax.random.key(seed), (draws, len(numbers)))
     taken = jax.tree.map(jnp.asarray, rows.take(numbers))
@@ -483,7 +483,7 @@ def _outcomes(
 def _replicated_members(
     program: Program, name: str, shape: tuple[int, ...], positions: PyTree, numbers: Any, seed: int
 ) -> dict[str, np.ndarray]:
-    """Outcomes drawn for members of the one observed site, [S, n, ...]."""
+    """Draw outcomes for members of the single observed site, [S, n, ...]."""
     draws = len(jax.tree.leaves(positions)[0])
     keys = jax.random.split(jax.random.key(seed), draws)
 
@@ -498,7 +498,7 @@ def _replicated_members(
 def _levels_of_rows(
     program: Program, rows: Rows, name: str, positions: PyTree, numbers: Any
 ) -> Float[np.ndarray, "S n level"]:
-    """Probabilities of a row's outcomes; what is summed out over, or imputed, is drawn."""
+    """Return probabilities of a row's outcomes; values that are summed out or imputed are drawn."""
     taken = jax.tree.map(jnp.asarray, rows.take(numbers))
     return np.asarray(_levels(program, taken, positions, name=name))
 
@@ -521,7 +521,7 @@ def _levels(program: Program, rows: PyTree, positions: PyTree, *, name: str) -> 
 def _levels_of_members(
     program: Program, name: str, positions: PyTree, numbers: Any
 ) -> Float[np.ndarray, "S n level"]:
-    """Probabilities of the members' outcomes."""
+    """Return the probabilities of the members' outcomes."""
 
     def one(position: PyTree) -> Any:
         found = _probabilities(program.at(position)[name])

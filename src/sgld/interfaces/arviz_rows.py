@@ -1,12 +1,13 @@
-"""Log likelihoods of single rows at draws, in pieces of bounded memory.
+"""Evaluate log likelihoods of single rows at draws, in pieces of bounded memory.
 
-The classes that a network chooses among, where its log likelihood is that of one choice.
+If the log likelihood of a network is that of a choice among classes,
 
-    log p(y_i | theta, x_i) = log softmax(predict(theta, x_i))[y_i]
+    log p(y_i | theta, x_i) = log softmax(predict(theta, x_i))[y_i],
 
-Nobody says which part of a row is y. It is the class whose log probability the row's log likelihood is.
+the class y_i of a row is identified too: no argument says which part of a row it is, so it is the
+class whose log probability equals the row's log likelihood.
 
-Draws of equal weight, for tools that know no weights.
+The module also resamples draws to equal weights, for tools that do not support weights.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from ..results.draws import Draws
 from ..results.statistics import systematic
 
 PyTree = Any
-MAX_HELD_CELLS = 2**23  # draws times rows that are held at once
-MAX_DRAW_ROW_NUMBERS = 2**21  # of the rows, times the draws that they are evaluated at together
+MAX_HELD_CELLS = 2**23  # draws x rows in memory at once
+MAX_DRAW_ROW_NUMBERS = 2**21  # numbers in the rows x draws that are evaluated together
 
 
 @dataclass(frozen=True)
 class Rows:
-    """N rows, and the log likelihood of one.
+    """N rows, and the log likelihood of one row.
 
     Attributes:
       log_likelihood: (position, datum) -> scalar.
-      data: a pytree of arrays in the user's order; None where there is a source.
-      source: the rows of a source of the user's own.
+      data: a pytree of arrays in the user's order; None for a source.
+      source: the rows of a user-supplied source.
       count: N.
-      called: [N], what the user calls the rows, where that is not 0, 1, 2, ...
-      seed: of the run, by which a Source names its rows.
+      called: [N], the user's numbers of the rows, if these are not 0, 1, 2, ...
+      seed: the seed of the run, from which a Source derives the numbers of its rows.
     """
 
     log_likelihood: Callable
@@ -54,7 +55,7 @@ class Rows:
 
     @classmethod
     def of(cls, log_likelihood: Callable, data: Any, *, called: Any = None, seed: int = 0) -> Rows:
-        """Checked rows. Raises UsageError and DataError as `sgld.sample`."""
+        """Check the data and return their rows; raise the errors of `sgld.sample`."""
         if is_source(data):
             source = as_source(data, seed)
             return cls(log_likelihood, None, source, source.num_data, called, seed)
@@ -62,29 +63,29 @@ class Rows:
         return cls(log_likelihood, data, None, len(jax.tree.leaves(data)[0]), called, seed)
 
     def names(self, numbers: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """What the user calls these rows."""
+        """Return the user's numbers of these rows."""
         if self.called is not None:
             return self.called[numbers]
         return numbers if self.source is None else self.source.original_rows(numbers, self.seed)
 
     def take(self, numbers: Int[np.ndarray, " n"]) -> PyTree:
-        """Rows by number, leaves [n, ...]."""
+        """Return rows by number, leaves [n, ...]."""
         if self.source is not None:
             return self.source.take(sent(numbers, np.int32))
         return jax.tree.map(lambda leaf: leaf[numbers], self.data)
 
     def block(self, draws: int) -> int:
-        """How many rows are evaluated together at so many draws."""
+        """Return how many rows are evaluated together at this many draws."""
         return max(1, min(self.count, MAX_HELD_CELLS // draws))
 
     def values(self, positions: PyTree, numbers: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n S"]:
-        """The log likelihoods of rows at positions [S, ...], float64."""
+        """Return the log likelihoods of rows at positions [S, ...], in float64."""
         draws = len(jax.tree.leaves(positions)[0])
         size = min(self.block(draws), len(numbers))
         out = np.empty((len(numbers), draws))
         for start in range(0, len(numbers), size):
             here = numbers[start : start + size]
-            # one shape, so that one function is compiled
+            # pad to one shape, so that the function is compiled once
             rows = self.take(np.append(here, np.repeat(here[-1:], size - len(here))))
             width = sum(leaf[:1].size for leaf in jax.tree.leaves(rows))
             together = max(1, min(draws, MAX_DRAW_ROW_NUMBERS // (size * width)))
@@ -104,9 +105,9 @@ def _values(
 # -- choice --------------------------------------------------------------------------------
 
 
-MAX_PROB_LEVELS = 12  # of an outcome whose probabilities are looked at one by one
-MAX_LIKELIHOOD_ERROR = 1e-3  # of a log likelihood, and of log probabilities
-NETWORK_ROWS = 4096  # rows that a network is called with
+MAX_PROB_LEVELS = 12  # levels of an outcome whose probabilities are examined one by one
+MAX_LIKELIHOOD_ERROR = 1e-3  # relative difference of a log likelihood and a log probability
+NETWORK_ROWS = 4096  # rows per call of a network
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,11 @@ class Choice:
 
     @classmethod
     def of(cls, predict: Callable, rows: Rows, position: PyTree) -> Choice | None:
-        """None where what is predicted at `position` is no log probability of a few classes, or not of these rows."""
+        """Return the choice that matches the rows' log likelihood; None if there is none.
+
+        It is None unless `predict` returns log probabilities of a few classes at `position`, and
+        the log likelihood of every row is one of them.
+        """
         numbers = np.arange(rows.count)
         one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], position)
         try:
@@ -132,7 +137,7 @@ class Choice:
             if not 2 <= width <= MAX_PROB_LEVELS:
                 return None
             logp = _of_rows(predict, rows, one, numbers)[0]
-        except Exception:  # whatever a network returns that is no list of logits
+        except Exception:  # the network does not return a vector of logits
             return None
         likelihood = rows.values(one, numbers)[:, 0]
         apart = np.abs(logp - likelihood[:, None])
@@ -142,11 +147,11 @@ class Choice:
         return cls(predict, rows, apart.argmin(axis=1))
 
     def levels(self, positions: PyTree, numbers: Any) -> Float[np.ndarray, "S n k"]:
-        """Probabilities of the classes at positions [S, ...]."""
+        """Return the probabilities of the classes at positions [S, ...]."""
         return np.exp(_of_rows(self.predict, self.rows, positions, np.asarray(numbers)))
 
     def replicate(self, positions: PyTree, numbers: Any, seed: int) -> dict[str, np.ndarray]:
-        """Classes drawn for rows, [S, n]."""
+        """Draw classes for rows, [S, n]."""
         p = self.levels(positions, numbers)
         u = np.random.default_rng([seed, 11]).random(p.shape[:2])
         made = (u[..., None] > np.cumsum(p, axis=-1)[..., :-1]).sum(axis=-1)
@@ -156,7 +161,7 @@ class Choice:
 def _of_rows(
     predict: Callable, rows: Rows, positions: PyTree, numbers: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, "S n k"]:
-    """Log probabilities, NETWORK_ROWS rows at a time, by one compiled function."""
+    """Return log probabilities by one compiled function, for NETWORK_ROWS rows at a time."""
     size, found = min(NETWORK_ROWS, len(numbers)), []
     for start in range(0, len(numbers), size):
         here = numbers[start : start + size]
@@ -180,7 +185,7 @@ def _log_p(predict: Callable, positions: PyTree, rows: PyTree) -> Float[jax.Arra
 # -- resampled -----------------------------------------------------------------------------
 
 
-MAX_WEIGHT_ROUNDING = 1e-6  # relative difference of weights that is rounding
+MAX_WEIGHT_ROUNDING = 1e-6  # relative difference of weights that counts as rounding
 
 
 @dataclass(frozen=True)
@@ -188,8 +193,8 @@ class Chosen:
     """Draws of equal weight among the healthy chains' draws.
 
     Attributes:
-      at: [chain, draw], places among the draws of the healthy chains, flat: chain by chain.
-      resampled: whether some draws stand twice, or not at all, because weights differ.
+      at: [chain, draw], flat indices of the draws of the healthy chains, chain by chain.
+      resampled: whether some draws are repeated or left out because weights differ.
     """
 
     at: Int[np.ndarray, "chain draw"]
@@ -197,26 +202,26 @@ class Chosen:
 
     @property
     def count(self) -> int:
-        """S, the number of draws."""
+        """Number of draws, S."""
         return self.at.size
 
     def of(self, draws: Draws, tree: Any) -> Any:
-        """The chosen draws of a pytree of [chain, draw, ...], flat: [S, ...]."""
+        """Return the chosen draws of a pytree of [chain, draw, ...], flat: [S, ...]."""
         return jax.tree.map(lambda leaf: self.leaf(draws, leaf), tree)
 
     def leaf(self, draws: Draws, leaf: Any) -> np.ndarray:
-        """The chosen draws of one array [chain, draw, ...], flat: [S, ...]."""
+        """Return the chosen draws of one array [chain, draw, ...], flat: [S, ...]."""
         leaf = np.asarray(leaf)[draws.healthy]
         return leaf.reshape(-1, *leaf.shape[2:])[self.at.ravel()]
 
 
 def choose(draws: Draws, most: int | None = None, *, weights: bool = True) -> Chosen:
-    """At most `most` draws that stand for all with equal weights: systematic resampling.
+    """Choose at most `most` draws that represent all with equal weights, by systematic resampling.
 
-    Chains stay apart where each weighs the same; where chains hold modes of unlike mass, the
-    draws of all are taken together, and what is called a chain then is a part of that row.
-    Where all weights are equal every draw stands once, or every k-th where there are more than
-    `most`. With `weights` False they are not looked at.
+    Chains stay separate if they all weigh the same. If chains hold modes of different mass, the
+    draws of all chains are resampled together, and a "chain" of the result is a part of that
+    sequence. If all weights are equal, every draw occurs once, or every k-th if there are more than
+    `most`. With `weights=False` the weights are ignored.
     """
     w = draws.weights
     chains, count = w.shape
@@ -233,5 +238,5 @@ def choose(draws: Draws, most: int | None = None, *, weights: bool = True) -> Ch
 
 
 def equal_weights(weights: Float[np.ndarray, "chain draw"]) -> Bool[np.ndarray, "chain draw"]:
-    """Where a weight is that of the heaviest draw, but for rounding."""
+    """Return a mask of weights that equal the largest weight up to rounding."""
     return weights >= (1 - MAX_WEIGHT_ROUNDING) * weights.max()

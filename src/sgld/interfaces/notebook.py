@@ -1,8 +1,7 @@
-"""Draws, tables and plans as HTML, of the report's own parts: what a notebook shows in their place.
+"""Show draws, tables and plans as HTML in notebooks, and write the report of any run from Python.
 
-Outcomes that a model makes beside those that came, for any model that is known: what is plotted and checked.
-
-`draws.report(path)`: the report of any run from Python.
+The HTML uses the parts of the report. The module also simulates outcomes for any known model, next
+to the observed ones; plots and the predictive check use them.
 """
 
 from __future__ import annotations
@@ -31,13 +30,15 @@ from .report.html import banner, framed, layers, says, table, what_was_asked, wh
 from .report.page import Checked, of_formula, report_of
 from .report.predictive_check import Replicated, check
 
-MAX_SHOWN_ROWS = 20  # rows of a table
+MAX_SHOWN_ROWS = 20  # rows of a table in a notebook
 MAX_SUMMARY_ROWS = 400
-MAX_TABLE_NAMES = 1000  # whose table is made at all
+MAX_TABLE_NAMES = 1000  # parameters up to which a table is computed
 
 
 def view(thing: Any) -> str:
-    """The HTML of what this package returns: Draws, Fit, Summary, Verdict, Plan, Comparison, Prediction, Criterion.
+    """Return the HTML of a result of this package.
+
+    `thing` is a Draws, Fit, Summary, Verdict, Plan, Comparison, Prediction or Criterion.
 
     Example:
       >>> import numpy as np, sgld
@@ -76,7 +77,7 @@ def _counted(draws: Draws) -> str:
 
 
 def _parameters(parameters: dict[str, Any], most: int, draws: Draws) -> str:
-    """The report's table of the first `most`."""
+    """Return the report's table of the first `most` parameters."""
     shown = dict(list(parameters.items())[:most])
     text = table(shown, draws)
     if len(shown) < len(parameters):
@@ -99,7 +100,7 @@ def _summary(found: Summary) -> str:
         return top + banner(found.verdict, found.reasons, facts, target, predictions=True)
     if not found.parameters:
         return banner(found.verdict, found.reasons, facts, target)
-    chains = Draws.of({"x": np.zeros((found.facts["num_chains"], 1))})  # for the limits alone
+    chains = Draws.of({"x": np.zeros((found.facts["num_chains"], 1))})  # only for the limits
     top = _parameters(found.parameters, MAX_SUMMARY_ROWS, chains) + notes
     return top + banner(found.verdict, found.reasons, facts, target)
 
@@ -186,14 +187,14 @@ CHECK_REPLICAS, CHECK_ROWS = 200, 5000
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Of rows whose outcome was observed, and of draws that stand for all with equal weights.
+    """Observed and simulated outcomes of rows, from draws with equal weights.
 
     Attributes:
-      name: of the outcome.
+      name: the name of the outcome.
       observed: [n, ...].
-      made: [chain, draw, n, ...], for the same rows.
-      levels: [n, level], predicted probabilities of the outcomes 0, 1, ..., where they are few.
-      num_data: rows in all.
+      made: [chain, draw, n, ...], simulated for the same rows.
+      levels: [n, level], predicted probabilities of the outcomes 0, 1, ..., if there are few.
+      num_data: the number of all rows.
     """
 
     name: str
@@ -204,15 +205,18 @@ class Outcomes:
 
     @property
     def whole(self) -> bool:
-        """Whether outcomes are whole numbers."""
+        """Whether outcomes are integers."""
         return bool(np.all(self.observed == np.round(self.observed)))
 
 
 def outcomes_of(draws: Draws, subject: Subject, seed: int) -> Outcomes:
-    """At most CHECK_ROWS rows, drawn by the seed. Raises UsageError where the model makes no outcomes."""
+    """Simulate outcomes for at most CHECK_ROWS random rows.
+
+    Raises UsageError if the model cannot simulate outcomes.
+    """
     if subject.replicate is None or not subject.observed or subject.rows is None:
         raise UsageError(
-            "a predictive check needs outcomes and a model that makes them: of a formula or a NumPyro model, or give "
+            "a predictive check needs observed outcomes and a model that simulates them: a formula, a NumPyro model, or "
             "outcome= (which of the data) and simulate= (a function of key, position, datum)."
         )
     chosen, count = choose(draws, CHECK_REPLICAS), subject.rows.count
@@ -234,7 +238,10 @@ def outcomes_of(draws: Draws, subject: Subject, seed: int) -> Outcomes:
 
 
 def checked(draws: Draws, subject: Subject, seed: int) -> tuple[str, str, Replicated] | None:
-    """Panel, reading and outcomes of the report's predictive check; None of outcomes of several numbers a row."""
+    """Return panel, description and outcomes of the report's predictive check.
+
+    The result is None for outcomes with several numbers per row.
+    """
     found = outcomes_of(draws, subject, seed)
     observed, mean = found.observed, found.levels
     replicas = found.made.reshape(-1, *observed.shape)
@@ -246,7 +253,7 @@ def checked(draws: Draws, subject: Subject, seed: int) -> tuple[str, str, Replic
         mean = replicas.mean(axis=0)
     elif mean.shape[1] == 2:
         family, mean = "bernoulli", mean[:, 1]
-    else:  # each level against the others, all levels after one another
+    else:  # each level against the others, one level after the other
         values = np.arange(mean.shape[1])
         family, mean = "categorical", mean.ravel()
         observed = (observed[:, None] == values).ravel()
@@ -262,7 +269,11 @@ def checked(draws: Draws, subject: Subject, seed: int) -> tuple[str, str, Replic
 def report(
     draws: Draws, path: str | Path, posterior: Any = None, data: Any = None, **how: Any
 ) -> Path:
-    """`Draws.report`: with what was asked, as far as the draws know it, and the predictive check of a model that is known."""
+    """Compute `Draws.report`.
+
+    The page holds the settings of the run as far as the draws know them, and a predictive check if
+    the model is known.
+    """
     origin = draws.origin
     model = None if origin is None else origin.model
     asked: dict[str, Any] = {}
@@ -284,7 +295,7 @@ def report(
 
 
 def _known(draws: Draws, posterior: Any, data: Any, how: dict[str, Any]) -> Subject | None:
-    """The model, where it makes outcomes of rows. Raises as `subject_of` where it is given."""
+    """Return the model if it simulates outcomes of rows; raise errors only for a given model."""
     origin = draws.origin
     known = origin is not None and origin.posterior is not None and not origin.kept
     if draws.moments is not None or (posterior is None and not known):
@@ -294,13 +305,13 @@ def _known(draws: Draws, posterior: Any, data: Any, how: dict[str, Any]) -> Subj
     except SGLDError:
         if posterior is not None or how:
             raise
-        return None  # of draws that report something else than positions, say
+        return None  # for example draws that do not report positions
     made = subject.replicate is not None and subject.observed and subject.rows is not None
     return subject if made else None
 
 
 def _checked(draws: Draws, subject: Subject | None, seed: int) -> Checked | None:
-    """The check; UsageError where the model's outcomes cannot be drawn."""
+    """Run the predictive check; raise UsageError if the model's outcomes cannot be drawn."""
     if subject is None:
         return None
     try:
@@ -309,6 +320,6 @@ def _checked(draws: Draws, subject: Subject | None, seed: int) -> Checked | None
         raise
     except (
         Exception
-    ) as error:  # whatever a user's distribution does when outcomes are drawn from it
+    ) as error:  # a user-supplied distribution may raise any error when it is sampled
         said = f"{type(error).__name__} ({first_line(error)})"
         raise UsageError(f"the model's outcomes could not be drawn: {said}.") from error

@@ -1,9 +1,9 @@
-"""`draws.plot(kind)`: matplotlib figures, ArviZ's where ArviZ has the plot.
+"""Matplotlib figures of draws, `draws.plot(kind)`, made by ArviZ where it has the plot.
 
-ArviZ knows no weights and draws whatever it is given: it is given draws resampled to equal weights, a
-scalar for each parameter that is asked for, and of many chains the first few where each has a line.
+ArviZ supports no weights. It therefore receives draws resampled to equal weights, one scalar for
+each selected parameter, and only the first few of many chains if each chain has its own line.
 
-The verdict as a picture: what was measured of every parameter, beside what a trusted run needs.
+The kind "verdict" shows the measured values of every parameter and the limits of a trusted run.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 MAX_PLOTTED = {"forest": 40, "trace": 8, "marginal": 16, "pair": 5, "verdict": 40}
-MAX_PLOTTED_CHAINS = 8  # with a line each
-MAX_PLOTTED_DRAWS = 4000  # of a picture
+MAX_PLOTTED_CHAINS = 8  # chains with their own line
+MAX_PLOTTED_DRAWS = 4000  # draws in a figure
 MAX_PAIR_POINTS = 1500  # points
-# values of a whole-numbered outcome, up to which its frequencies are drawn
+# values of an integer outcome up to which its frequencies are plotted
 MAX_DISCRETE_VALUES = 40
 
 
@@ -42,14 +42,14 @@ def plot(
     draws: Draws, kind: str = "forest", *, names: Sequence[str] | None = None,
     posterior: Any = None, data: Any = None, seed: int = 0, **how: Any,
 ) -> Figure:  # fmt: skip
-    """`Draws.plot`."""
+    """Compute `Draws.plot`."""
     need("matplotlib", "report")
     if kind not in PLOT_OF_KIND:
         raise UsageError(
             f"kind must be one of {', '.join(PLOT_OF_KIND)}. Got {kind!r}.{did_you_mean(kind, PLOT_OF_KIND)}"
         )
     if draws.moments is not None:
-        raise UsageError("this run kept moments and no draws to plot; sample without keep.")
+        raise UsageError("this run kept only moments and cannot be plotted; sample without keep.")
     if kind == "ppc":
         subject = subject_of(draws, posterior, data, **how)
         return _finished(_ppc(draws, subject, seed), "")
@@ -60,7 +60,7 @@ def plot(
 
 
 def _parameters(draws: Draws, names: Sequence[str] | None, most: int) -> tuple[np.ndarray, str]:
-    """Places of the parameters to draw, and a sentence where they are not all."""
+    """Return indices of the plotted parameters, and a sentence if they are not all."""
     every = list(draws.names)
     if names is not None:
         names = [names] if isinstance(names, str) else list(names)
@@ -69,7 +69,7 @@ def _parameters(draws: Draws, names: Sequence[str] | None, most: int) -> tuple[n
             found = [i for i, own in enumerate(every) if own == name or own.startswith(f"{name}[")]
             if not found:
                 raise UsageError(
-                    f"names holds {name!r}, which is no parameter; there are {', '.join(every[:5])}"
+                    f"names holds {name!r}, which is not a parameter; the parameters are {', '.join(every[:5])}"
                     f"{', ...' if len(every) > 5 else ''}.{did_you_mean(name, every)}"
                 )
             chosen += found
@@ -78,11 +78,14 @@ def _parameters(draws: Draws, names: Sequence[str] | None, most: int) -> tuple[n
         return np.arange(len(every)), ""
     ess = statistics.Estimates(draws.flat()[0], draws.weights).ess
     lowest = np.sort(np.argsort(np.nan_to_num(ess), kind="stable")[:most])
-    return lowest, f"{most} of {len(every):,} parameters, those with the lowest ESS; names= chooses"
+    return (
+        lowest,
+        f"{most} of {len(every):,} parameters, those of lowest ESS; names= selects others",
+    )
 
 
 def _tree(draws: Draws, parameters: np.ndarray, chosen: Chosen) -> DataTree:
-    """A scalar variable per parameter."""
+    """Return a DataTree with one scalar variable per parameter."""
     flat, _ = draws.flat()
     values = flat.reshape(-1, flat.shape[-1])[chosen.at]
     return _from_dict({"posterior": {draws.names[i]: values[..., i] for i in parameters}})
@@ -91,18 +94,21 @@ def _tree(draws: Draws, parameters: np.ndarray, chosen: Chosen) -> DataTree:
 def _from_dict(groups: dict[str, Any]) -> DataTree:
     from arviz_base import from_dict
 
-    with warnings.catch_warnings():  # 64 chains of few draws each are meant
+    with warnings.catch_warnings():  # many chains of few draws are intended
         warnings.filterwarnings("ignore", message="Found chain dimension to be longer")
         return from_dict(groups)
 
 
 def _arviz(function: str, tree: DataTree, **how: Any) -> Figure:
-    """The figure of one of ArviZ's plots, which pyplot forgets: a notebook shows what a cell returns."""
+    """Return the figure of one of ArviZ's plots.
+
+    The figure is closed in pyplot, since a notebook shows the value that a cell returns.
+    """
     plots: Any = need("arviz_plots", "report")
     import matplotlib.pyplot as plt
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of layouts, and of what ArviZ calls in matplotlib
+        warnings.simplefilter("ignore")  # warnings on layouts, and on ArviZ's calls of matplotlib
         made = getattr(plots, function)(tree, backend="matplotlib", **how)
         figure = made.viz["figure"].item()
         plt.close(figure)
@@ -134,12 +140,12 @@ def _marginal(draws: Draws, parameters: np.ndarray) -> Figure:
 
 def _pair(draws: Draws, parameters: np.ndarray) -> Figure:
     if len(parameters) < 2:
-        raise UsageError("a pair plot needs two parameters or more.")
+        raise UsageError("a pair plot needs at least two parameters.")
     return _arviz("plot_pair", _tree(draws, parameters, choose(draws, MAX_PAIR_POINTS)))
 
 
 def _ppc(draws: Draws, subject: Subject, seed: int) -> Figure:
-    """Outcomes that the model would make beside those that came: a plot that fits the outcome's kind."""
+    """Plot simulated and observed outcomes, with a plot that fits the kind of the outcome."""
     found = outcomes_of(draws, subject, seed)
     observed, values = found.observed, found.made
     if found.whole:
@@ -174,9 +180,9 @@ CLASS_OF_VERDICT = {"trusted": "good", "biased": "bad", "not mixed": "warn", "un
 
 
 def verdict_plot(draws: Draws, parameters: np.ndarray, said: str) -> Figure:
-    """Ratio of sds, effective draws and R-hat of some parameters; the word and its reasons above.
+    """Plot sd ratio, ESS and R-hat of some parameters below the verdict and its reasons.
 
-    A bar marks the limit of each: that of R-hat depends on the effective draws.
+    A bar marks the limit of each; the limit of R-hat depends on the ESS.
     """
     import matplotlib.pyplot as plt
 
@@ -207,21 +213,21 @@ def verdict_plot(draws: Draws, parameters: np.ndarray, said: str) -> Figure:
 
 
 def _colour(word: str) -> str:
-    """The report's colour of a word."""
+    """Return the report's colour of a verdict."""
     found = re.search(rf"--{CLASS_OF_VERDICT[word]}: (#\w+);", LIGHT_WORDS)
     assert found is not None
     return found[1]
 
 
 def _ratios(axes: Any, draws: Draws, parameters: np.ndarray) -> None:
-    """sd of the run over the posterior's, with two standard errors."""
+    """Plot the sd of the run over the posterior's sd, with two standard errors."""
     verdict, worst = draws.verdict, limits.MAX_RATIO_ERROR
     axes.set_title("sd of the run / sd of the posterior", fontsize=9, color=COLOURS["ink"])
     _plain(axes)
     if verdict.sd_ratio is None or len(verdict.sd_ratio) != len(draws.names):
         axes.set_xticks([])
         axes.text(
-            0.5, 0.5, "not measured of these draws", transform=axes.transAxes, ha="center", fontsize=9,
+            0.5, 0.5, "not measured for these draws", transform=axes.transAxes, ha="center", fontsize=9,
             color=COLOURS["muted"],
         )  # fmt: skip
         return
@@ -239,7 +245,10 @@ def _ratios(axes: Any, draws: Draws, parameters: np.ndarray) -> None:
 def _numbers(
     axes: Any, y: np.ndarray, values: np.ndarray, title: str, limit: np.ndarray, start: float
 ) -> None:
-    """A number per parameter from `start` on, and its limit: R-hat must not be above, draws not below it."""
+    """Plot a number per parameter from `start` on, and its limit.
+
+    R-hat must not be above its limit, and the effective draws not below theirs.
+    """
     _plain(axes)
     axes.set_title(title, fontsize=9, color=COLOURS["ink"])
     good = values >= limit if start == 0 else values <= limit

@@ -1,1 +1,1 @@
-"""Draws: weighted summaries, storage on disk, export."""
+"""Provide draws, their weighted summaries, and their storage on disk."""

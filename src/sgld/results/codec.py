@@ -1,17 +1,17 @@
-"""Objects of numbers as JSON and arrays, and back: no code is named that is not this package's own data.
+"""Encode and decode objects as JSON and arrays, and store the plan of a run in setup.npz.
 
-    None, truth values, numbers, words      as they are
+    None, truth values, numbers, text       unchanged
     a list, a tuple                         {"list": [...]}, {"tuple": [...]}
-    an array                                {"array": name}, the array itself beside the JSON
+    an array                                {"array": name}; the array itself is stored separately
     a dataclass that has a tag (tags.py)    {"class": "BAOA", "fields": {...}}
-    anything else a user gave               {"own": the argument's name, "digest": ...}: given again
+    any other user-supplied object          {"own": the argument's name, "digest": ...}; given again
 
-A stranger's file can therefore make objects of this package out of numbers, and nothing else.
+A file from an untrusted source can therefore create objects of this package from numbers, and
+nothing else: it cannot name any other code.
 
-The plan of a run on disk, setup.npz: what `resume` goes on with, so that nothing is tuned twice.
-
-One file, written at once: the plan as JSON (codec.py), its arrays, where the chains start, and of which
-attempt it is.
+setup.npz holds the plan that `resume` continues with, so that nothing is tuned twice. It is one
+file, written at once: the plan as JSON, its arrays, the start points of the chains, and the
+attempt's number.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ MAX_OBJECT_DEPTH = 12  # levels of objects in objects
 
 
 class _Own(Exception):
-    """The value holds something that is not stored."""
+    """Raised for a value that holds something that cannot be stored."""
 
 
 def encode(
     value: Any, arrays: dict[str, np.ndarray], digests: Mapping[str, str] | None = None
 ) -> Any:
-    """`value` as JSON; its arrays go into `arrays` under names of their own.
+    """Return `value` as JSON, and add its arrays to `arrays` under new names.
 
-    `digests`: of what a user gave, by the argument's name. A field of such a name that cannot be
-    stored is to be given again.
+    `digests` holds the digests of user-supplied objects by the argument's name. A field of such a
+    name that cannot be stored must be given again when the run is resumed.
     """
     digests = {} if digests is None else digests
 
@@ -83,7 +83,7 @@ def encode(
 def encode_fields(
     values: Mapping[str, Any], arrays: dict[str, np.ndarray], digests: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Every value under its name; one that cannot be stored is to be given again."""
+    """Encode every value under its name; a value that cannot be stored must be given again."""
 
     def one(name: str, value: Any) -> Any:
         try:
@@ -95,7 +95,7 @@ def encode_fields(
 
 
 def to_text(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Arrays inside JSON: dtype, shape and bytes in base64."""
+    """Encode arrays in JSON: dtype, shape and the bytes in base64."""
     return {
         name: [
             str(a.dtype),
@@ -107,18 +107,18 @@ def to_text(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def from_text(stored: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The inverse. Raises RunError for a dtype that is no number's."""
+    """Decode the arrays of `to_text`. Raise RunError for a dtype that is not numeric."""
     found = {}
     for name, (dtype, shape, content) in stored.items():
         kind = np.dtype(str(dtype))
         if kind.kind not in "biuf":
-            raise RunError(f"an array of dtype {kind} is nothing that is stored.")
+            raise RunError(f"an array of dtype {kind} is not a stored type.")
         found[name] = np.frombuffer(base64.b64decode(content), kind).reshape(shape)
     return found
 
 
 def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, str], Any]) -> Any:
-    """The inverse; `given(name, digest)` is what a user gives again for an argument.
+    """Decode the JSON of `encode`; `given(name, digest)` returns what a user supplies again.
 
     Raises RunError for anything that `encode` does not write.
     """
@@ -129,7 +129,7 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
         if part is None or isinstance(part, (bool, int, float, str)):
             return part
         if not isinstance(part, dict):
-            raise RunError(f"{type(part).__name__} is nothing that is stored.")
+            raise RunError(f"{type(part).__name__} is not a stored type.")
         if "array" in part:
             array = arrays[part["array"]]
             return array[()] if part["host"] else sent(array)
@@ -145,7 +145,7 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
         if kind is None:
             raise RunError(f"{part['class']} is not known to this version of sgld.")
         known, written = {f.name: f for f in fields(kind)}, set(part["fields"])
-        since = (known[name].default for name in known.keys() - written)  # an older version
+        since = (known[name].default for name in known.keys() - written)  # not in an older file
         if written - known.keys() or any(value is MISSING for value in since):
             raise RunError(f"{part['class']} has other fields in this version of sgld.")
         return kind(**{key: one(value, depth + 1) for key, value in part["fields"].items()})
@@ -161,7 +161,7 @@ SETUP_FILE = "setup.npz"
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """A plan, where its chains start, and which attempt it is: 0 for the first."""
+    """A plan, the start points of its chains, and the number of its attempt (0 for the first)."""
 
     plan: Plan
     starts: np.ndarray
@@ -169,7 +169,7 @@ class StoredPlan:
 
 
 def write_plan(directory: RunDirectory, stored: StoredPlan, digests: Mapping[str, str]) -> None:
-    """Write it. `digests`: of what may be the user's own, by the argument's name."""
+    """Write the plan to setup.npz; `digests` names the arguments that may be user-supplied."""
     arrays: dict[str, np.ndarray] = {}
     content = encode(_bare(stored.plan), arrays, digests)
     arrays["starts"] = np.asarray(stored.starts)
@@ -177,14 +177,14 @@ def write_plan(directory: RunDirectory, stored: StoredPlan, digests: Mapping[str
 
 
 def is_planned(directory: RunDirectory) -> bool:
-    """Whether what runs has been written: it samples, or has ended."""
+    """Return whether the directory holds a plan: the run is sampling, or is finished."""
     return directory.read_arrays(SETUP_FILE) is not None
 
 
 def read_plan(directory: RunDirectory, given: Callable[[str, str], Any]) -> StoredPlan | None:
-    """The stored plan, or None where there is none yet.
+    """Return the stored plan, or None if there is none yet.
 
-    `given(name, digest)` answers for what a user gives again. Raises RunError where the file is
+    `given(name, digest)` returns what a user supplies again. Raises RunError if the file is
     damaged, was edited, or belongs to another run.
     """
     found = directory.read_arrays(SETUP_FILE)
@@ -194,20 +194,18 @@ def read_plan(directory: RunDirectory, given: Callable[[str, str], Any]) -> Stor
     try:
         plan = decode(head["plan"], arrays, given)
         if not isinstance(plan, Plan):
-            raise RunError("it holds no plan.")
+            raise RunError("it does not hold a plan.")
         return StoredPlan(plan, arrays["starts"], int(head["attempt"]))
     except _GivenAgain:
         raise
     except SGLDError as error:
         raise RunError(f"{directory.path / SETUP_FILE} cannot be used: {error}") from error
-    except (
-        Exception
-    ) as error:  # of numbers that do not belong together, classes raise what they please
+    except Exception as error:  # classes raise errors of any type for inconsistent numbers
         raise RunError(f"{directory.path / SETUP_FILE} is damaged: {error!r}.") from error
 
 
 def plan_of(directory: RunDirectory) -> Plan | None:
-    """The plan of a finished run; None where it has none, or parts of it were the user's own."""
+    """Return the plan of a finished run; None if it has none or holds user-supplied objects."""
 
     def refuse(name: str, digest: str) -> Any:
         raise must_be_given(name)
@@ -220,28 +218,31 @@ def plan_of(directory: RunDirectory) -> Plan | None:
 
 
 class _GivenAgain(RunError):
-    """What a user has to give again, in a sentence that is complete."""
+    """Error for an argument that the user must give again; its sentence is complete."""
 
 
 def must_be_given(name: str) -> RunError:
-    """The error of an argument that was not given again."""
+    """Return the error for an argument that was not given again."""
     argument = "schedule" if name == "step_size" else name
     return _GivenAgain(
-        f"the run was begun with a {name} of your own, which is not stored; give it again: "
+        f"the run was started with a user-supplied {name}, which is not stored; give it again: "
         f"sgld.resume(path, posterior, data, init, {argument}=...)."
     )
 
 
 def not_the_same(name: str) -> RunError:
-    """The error of an argument that was given again and differs."""
+    """Return the error for an argument that was given again and differs."""
     argument = "schedule" if name == "step_size" else name
     return _GivenAgain(
-        f"{argument} is not the {name} that the run was begun with; resume it with the same."
+        f"{argument} differs from the {name} that the run was started with; resume it with the same one."
     )
 
 
 def _bare(plan: Plan) -> Plan:
-    """Without what control variates keep of every block: it is made again at their centre."""
+    """Return the plan without the per-block state of control variates.
+
+    It is recomputed at their center when the plan is read.
+    """
     gradient = plan.setup.gradient
     if not isinstance(gradient, ControlVariates):
         return plan

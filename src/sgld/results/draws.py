@@ -1,4 +1,4 @@
-"""Draws: what every run returns. Step-size weights travel with the draws into every summary."""
+"""Draws: the result of every run. Step-size weights travel with the draws into every summary."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ PyTree = Any
 
 @dataclass(frozen=True, repr=False)
 class Draws:
-    """Posterior draws with their weights, where they came from and how far to trust them.
+    """Posterior draws with their weights, their origin, and the verdict on them.
 
     Attributes:
-      position: pytree like the model's position, or what `keep` of `sgld.sample` returned;
-        leaves [chain, draw, ...].
+      position: pytree like the model's position, or the value that `keep` of `sgld.sample`
+        returned; leaves [chain, draw, ...].
       log_weight: [chain, draw]; the log of the step taken FROM each draw.
       step_size, temperature: [chain, draw].
       step: [draw], the step at which each draw was taken (burn-in included).
-      status: one sentence per chain; "ok", or where and how it failed. Failed chains are
-        left out of every summary.
-      verdict: what the run says about itself (TRUST: `trusted`, `biased`, `not mixed`, `unknown`);
-        `unknown` where nothing judged the draws (`verdict.judged` is then False).
+      status: one sentence per chain; "ok", or where and how it failed. Failed chains are left out
+        of every summary.
+      verdict: the verdict on the run (`trusted`, `biased`, `not mixed`, `unknown`). It is `unknown`
+        if nothing judged the draws (`verdict.judged` is then False).
       info: num_data, num_steps, seconds, plan and notes of the run that made them.
-      plan: the plan itself, of a run made in this session: print it, or run it again with
+      plan: the plan of a run that was made in this session. Print it, or run it again with
         `sgld.sample(posterior, data, init, **draws.plan.arguments())`.
       names: [m], one per entry of the position, for tables.
-      moments: of a run that kept moments alone (`keep="moments"`); `position` is then where each
-        chain ended, and mean, var, sd, quantiles (up to 16,384 parameters) and the summary are those of all
-        its draws.
-      origin: the posterior and the rows they were drawn from, where this session knows them: what
-        `sgld.loo`, `to_arviz` and `plot` ask. Not stored, and None in a pickled copy.
+      moments: the moments of a run that kept only those (`keep="moments"`). `position` then holds
+        the last position of each chain; mean, var, sd, quantiles (up to 16,384 parameters) and the
+        summary cover all draws.
+      origin: the posterior and the rows of the draws, if this session knows them. `sgld.loo`,
+        `to_arviz` and `plot` use it. It is not stored, and is None in a pickled copy.
 
     Example:
       >>> import numpy as np, sgld
@@ -66,11 +66,11 @@ class Draws:
       Draws(2 chains x 3 draws of 1 parameters, not judged)
       >>> draws.num_chains, draws.num_draws
       (2, 3)
-      >>> draws.healthy, draws.failures  # what failed is in no summary
+      >>> draws.healthy, draws.failures  # failed chains are in no summary
       (array([0]), ("chain 1 failed at step 7: inf in 'a'",))
       >>> draws.weights.round(4)  # [healthy chain, draw]
       array([[0.3333, 0.3333, 0.3333]])
-      >>> draws.phase, draws.modes  # of runs of this library that have them
+      >>> draws.phase, draws.modes  # only for runs of this library that measured them
       (None, None)
     """
 
@@ -89,12 +89,12 @@ class Draws:
 
     @classmethod
     def of(cls, position: PyTree, *, names: tuple[str, ...] | None = None, **fields: Any) -> Draws:
-        """Draws of equal weight from arrays [chain, draw, ...], from wherever they come.
+        """Create draws of equal weight from arrays [chain, draw, ...] of any source.
 
         Args:
           position: a pytree of arrays [chain, draw, ...].
-          names: one per entry, for tables; None: made from the pytree's.
-          fields: any other attribute, such as log_weight [chain, draw] or status.
+          names: one per entry, for tables; None: derived from the pytree.
+          **fields: any other attribute, such as log_weight [chain, draw] or status.
 
         Example:
           >>> import numpy as np, sgld
@@ -118,12 +118,13 @@ class Draws:
 
     @classmethod
     def at(cls, problem: Problem, zs: Any, **fields: Any) -> Draws:
-        """Draws at free positions of a problem, as they are reported.
+        """Create draws from free positions of a problem, in the form in which they are reported.
 
         Args:
-          problem: of `sgld.model.prepare`, whose target constrains and reports them.
+          problem: the result of `sgld.model.prepare`; its target constrains and reports the
+            positions.
           zs: free positions [chain, draw, d].
-          fields: any attribute of Draws.
+          **fields: any attribute of Draws.
 
         Example:
           >>> import numpy as np, sgld
@@ -139,22 +140,22 @@ class Draws:
 
     @property
     def num_chains(self) -> int:
-        """The number of chains, failed ones included."""
+        """Number of chains, failed chains included."""
         return self.log_weight.shape[0]
 
     @property
     def num_draws(self) -> int:
-        """Kept draws per chain."""
+        """Number of kept draws per chain."""
         return self.log_weight.shape[1]
 
     @property
     def healthy(self) -> Int[np.ndarray, " ok"]:
-        """The chains that did not fail."""
+        """Indices of the chains that did not fail."""
         return np.array([i for i, status in enumerate(self.status) if status == "ok"], int)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What the failed chains say; one sentence where all failed."""
+        """Status sentences of the failed chains; a single sentence if all chains failed."""
         failed = tuple(status for status in self.status if status != "ok")
         if len(failed) == self.num_chains > 1:
             return (f"all {self.num_chains} chains failed; {failed[0]}",)
@@ -165,17 +166,18 @@ class Draws:
         """Weights of the healthy chains' draws; they sum to 1."""
         log_weight = self.log_weight[self.healthy]
         if log_weight.size == 0:
-            raise RunError(f"there is nothing to summarise: {self.failures[0]}")
+            raise RunError(f"there are no draws to summarise: {self.failures[0]}")
         weight = np.exp(log_weight - log_weight.max())
         return weight / weight.sum()
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Draws of one parameter, [chain, draw, ...], failed chains included.
+        """Return the draws of one parameter, [chain, draw, ...], failed chains included.
 
         Args:
-          name: a leaf of a position that has names (all of its entries), or one entry, as tables call it.
+          name: the name of a leaf of the position (all of its entries), or of one entry as in the
+            tables.
 
-        Raises: UsageError where there is none of that name.
+        Raises: UsageError if no parameter has that name.
 
         Example:
           >>> import numpy as np, sgld
@@ -198,12 +200,12 @@ class Draws:
     def flat(
         self, h: Callable[[PyTree], PyTree] | None = None
     ) -> tuple[Float[np.ndarray, "ok draw m"], Callable[[np.ndarray], PyTree]]:
-        """Values [ok, draw, m] of h(position) and the function that restores h's pytree.
+        """Return the values [ok, draw, m] of h(position), and a function that restores h's pytree.
 
         Args:
-          h: a function of one position, of JAX; None: the position itself.
+          h: a JAX function of one position; None: the position itself.
 
-        Raises: RunError where every chain failed, or the run kept moments alone.
+        Raises: RunError if every chain failed, or if the run kept only moments.
 
         Example:
           >>> import numpy as np, sgld
@@ -216,7 +218,7 @@ class Draws:
         return self._flat(h)
 
     def check_kept(self) -> None:
-        """RunError where the run kept moments alone: `position` is where each chain ended, and no draws.
+        """Raise RunError if the run kept only moments, so that `position` holds no draws.
 
         Example:
           >>> import numpy as np, sgld
@@ -226,14 +228,14 @@ class Draws:
             return
         more = "" if self.moments.histogram is None else ", quantiles"
         raise RunError(
-            f"this run kept moments and no draws: it has mean, var, sd{more} of the position, and its "
-            "summary; for more, sample with keep=function or without keep."
+            f"this run kept only moments, not draws: mean, var, sd{more} of the position and the summary are "
+            "available. For other results, sample with keep=function or without keep."
         )
 
     def _flat(self, h: Callable[[PyTree], PyTree] | None) -> tuple[np.ndarray, Callable]:
         if self.healthy.size == 0:
-            raise RunError(f"there is nothing to summarise: {self.failures[0]}")
-        whole = self.healthy.size == self.num_chains  # then nothing is copied
+            raise RunError(f"there are no draws to summarise: {self.failures[0]}")
+        whole = self.healthy.size == self.num_chains  # no copy is needed
         position = jax.tree.map(lambda leaf: leaf if whole else leaf[self.healthy], self.position)
         values = position if h is None else jax.jit(jax.vmap(jax.vmap(h)))(position)
         leaves, treedef = jax.tree.flatten(values)
@@ -251,14 +253,14 @@ class Draws:
         return flat, restore
 
     def mean(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
-        """Weighted mean of h(position).
+        """Return the weighted mean of h(position).
 
         Args:
-          h: a function of one position, of JAX; None: the position itself.
+          h: a JAX function of one position; None: the position itself.
 
         Returns: a pytree of the shapes that h returns.
 
-        Raises: RunError where every chain failed.
+        Raises: RunError if every chain failed.
 
         Example:
           >>> import numpy as np, sgld
@@ -272,14 +274,16 @@ class Draws:
         return restore(statistics.mean(values, self.weights))
 
     def var(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
-        """Weighted variance of h(position), over 1 - sum of the squared weights (n - 1 of n equal ones).
+        """Return the weighted variance of h(position).
+
+        The divisor is 1 - sum of the squared weights, which is (n - 1) / n for n equal weights.
 
         Args:
           h: as for `mean`.
 
         Returns: a pytree of the shapes that h returns.
 
-        Raises: RunError where every chain failed.
+        Raises: RunError if every chain failed.
 
         Example:
           >>> import numpy as np, sgld
@@ -293,12 +297,12 @@ class Draws:
         return restore(statistics.var(values, self.weights))
 
     def sd(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
-        """Weighted standard deviation of h(position): the root of `var`.
+        """Return the weighted standard deviation of h(position), the square root of `var`.
 
         Args:
           h: as for `mean`.
 
-        Raises: RunError where every chain failed.
+        Raises: RunError if every chain failed.
 
         Example:
           >>> import numpy as np, sgld
@@ -308,13 +312,13 @@ class Draws:
         return jax.tree.map(np.sqrt, self.var(h))
 
     def quantile(self, q: float, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
-        """Weighted q-quantile of h(position).
+        """Return the weighted q-quantile of h(position).
 
         Args:
           q: from 0 to 1.
           h: as for `mean`.
 
-        Raises: UsageError for another q; RunError where every chain failed.
+        Raises: UsageError for another q; RunError if every chain failed.
 
         Example:
           >>> import numpy as np, sgld
@@ -332,7 +336,7 @@ class Draws:
     def interval(
         self, prob: float = 0.9, h: Callable[[PyTree], PyTree] | None = None
     ) -> tuple[PyTree, PyTree]:
-        """Equal-tailed credible interval of h(position) holding probability `prob`.
+        """Return the equal-tailed credible interval of h(position) that holds probability `prob`.
 
         Args:
           prob: above 0 and below 1.
@@ -340,7 +344,7 @@ class Draws:
 
         Returns: the lower and the upper ends, each a pytree of the shapes that h returns.
 
-        Raises: UsageError for another prob; RunError where every chain failed.
+        Raises: UsageError for another prob; RunError if every chain failed.
 
         Example:
           >>> import numpy as np, sgld
@@ -355,18 +359,18 @@ class Draws:
     def predict(
         self, f: Callable[[PyTree, PyTree], PyTree], x: PyTree = None, interval: float = 0.9
     ) -> Prediction:
-        """Posterior mean, sd and interval of f(position, x): the Bayesian model average.
+        """Return the posterior mean, sd and interval of f(position, x): the Bayesian model average.
 
         Args:
-          f: a function of one position and x, of JAX; a pytree of any shapes.
-          x: handed to f as it is.
+          f: a JAX function of one position and x; it returns a pytree of any shapes.
+          x: passed to f unchanged.
           interval: the probability between `lower` and `upper`.
 
-        Returns: Prediction(mean, sd, lower, upper), each of the shapes that f returns. That is the
-        law of f alone: an outcome's own noise is f's to add.
+        Returns: Prediction(mean, sd, lower, upper), each of the shapes that f returns. It describes
+        the distribution of f alone; f must add the noise of an outcome itself.
 
-        Raises: UsageError for another interval, and what f raises, with its line; RunError where every
-        chain failed.
+        Raises: UsageError for another interval, and for an error inside f (with its line); RunError
+        if every chain failed.
 
         Example:
           >>> import numpy as np, sgld
@@ -379,9 +383,9 @@ class Draws:
 
     @property
     def phase(self) -> Phase | None:
-        """Optimisation or sampling, along the run and per chain: Welling & Teh's alpha.
+        """Optimisation or sampling phase, along the run and per chain: Welling & Teh's alpha.
 
-        None where gradients are exact, and for draws that no sampler of this library made.
+        None if gradients are exact, and for draws that no sampler of this library made.
         """
         from .verdict import Phase
 
@@ -390,16 +394,16 @@ class Draws:
 
     @property
     def modes(self) -> Modes | None:
-        """All modes that the run found, with their masses; None where it found one."""
+        """All modes that the run found, with their masses; None if it found one mode."""
         from .verdict import Modes
 
         stored = self.info.get("modes")
         return None if stored is None else Modes.from_dict(stored)
 
     def summary(self) -> Summary:
-        """The table of every parameter, ending with the verdict.
+        """Return the table of every parameter, which ends with the verdict.
 
-        Raises: RunError where every chain failed.
+        Raises: RunError if every chain failed.
 
         Example:
           >>> import numpy as np, sgld
@@ -421,24 +425,26 @@ class Draws:
         seed: int = 0,
         progress: bool = True,
     ) -> DataTree:
-        """An ArviZ DataTree of the healthy chains, with every group that is known.
+        """Return an ArviZ DataTree of the healthy chains, with every group that is available.
 
-        `posterior` and `sample_stats` (log_weight, step_size, temperature) of any draws; where they know
-        the posterior they are of, `log_likelihood` of every row and `constant_data`; of a formula or a
-        NumPyro model also `posterior_predictive`, `prior`, `observed_data`, and its names and levels
-        as dims and coords.
+        Any draws have `posterior` and `sample_stats` (log_weight, step_size, temperature). If the
+        draws know their posterior, the tree also holds `log_likelihood` of every row and
+        `constant_data`. For a formula or a NumPyro model it also holds `posterior_predictive`,
+        `prior`, `observed_data`, and the model's names and levels as dims and coords.
 
         Args:
-          posterior, data: those the draws are of, where the draws do not know them.
-          outcome: of a posterior of two functions, which of the data is the outcome: the key of a
-            dict, the place in a tuple.
-          simulate: of such a posterior, (key, position, datum) -> one outcome of a row.
-          max_bytes: of log_likelihood, and of posterior_predictive: beyond it a subsample of the rows
-            is taken, which the groups' `row` coordinate and their attribute `subsample` name. Of more
-            than a million predicted outcomes one of so many draws is (`draw` says which).
-          weights: "resample": draws of unequal weights are resampled to equal ones, which a warning
-            says; "keep" leaves them to sample_stats.
-          seed: of what is drawn here.
+          posterior: the posterior of the draws, if the draws do not know it.
+          data: the data of the draws, likewise.
+          outcome: for a posterior of two functions, the part of the data that is the outcome: the
+            key of a dict, or the position in a tuple.
+          simulate: for such a posterior, a function (key, position, datum) -> one outcome of a row.
+          max_bytes: the size limit of log_likelihood and of posterior_predictive. Beyond it the
+            tree holds a subsample of the rows, given by the groups' `row` coordinate and
+            `subsample` attribute. Beyond a million predicted outcomes only every k-th draw is used
+            (`draw` says which).
+          weights: "resample": resample draws of unequal weights to equal weights, with a warning;
+            "keep": leave the weights in sample_stats.
+          seed: the seed of the simulated outcomes and the resampling.
           progress: show the stages, as `sgld.sample` does.
 
         Raises: UsageError for a wrong argument.
@@ -457,12 +463,14 @@ class Draws:
         )
 
     def to_inferencedata(self, posterior: Any = None, data: Any = None, **how: Any) -> Any:
-        """The same as an InferenceData, for ArviZ before 1.0, which PyMC 5 brings.
+        """Return the groups of `to_arviz` as an InferenceData, for ArviZ before 1.0 (as PyMC 5 uses).
 
         Args:
-          posterior, data, how: as `to_arviz` takes them.
+          posterior: as for `to_arviz`.
+          data: as for `to_arviz`.
+          **how: as for `to_arviz`.
 
-        Raises: MissingExtra where no ArviZ before 1.0 is installed; UsageError for a wrong argument.
+        Raises: MissingExtra if no ArviZ before 1.0 is installed; UsageError for a wrong argument.
 
         Example:
           >>> import numpy as np, sgld
@@ -477,18 +485,19 @@ class Draws:
     def plot(
         self, kind: PlotKind = "forest", *, names: Sequence[str] | None = None, **how: Any
     ) -> Figure:
-        """A matplotlib figure of the draws, weights included: ArviZ's plots where ArviZ has one.
+        """Return a matplotlib figure of the draws, weights included; ArviZ makes most kinds.
 
         Args:
-          kind: "forest" (intervals of 50% and 90%), "trace", "marginal", "pair", "ppc" (outcomes that the
-            model makes beside those that came) or "verdict" (what was measured, beside the limits).
-          names: of the parameters, or of what they are entries of; left out: those with the lowest ESS
-            where there are many.
-          how: of "ppc", where the draws do not know them, `posterior`, `data`, `outcome` and `simulate` as
-            for `to_arviz`, and `seed`.
+          kind: "forest" (intervals of 50% and 90%), "trace", "marginal", "pair", "ppc" (outcomes
+            simulated from the model compared with the observed ones) or "verdict" (measured values
+            and their limits).
+          names: names of parameters, or of the arrays they are entries of; by default those with
+            the lowest ESS if there are many parameters.
+          **how: for "ppc", if the draws do not know them: `posterior`, `data`, `outcome` and
+            `simulate` as for `to_arviz`, and `seed`.
 
-        Raises: UsageError for a wrong argument or outcomes that are not known, MissingExtra without
-        matplotlib and arviz-plots (the extra `report`).
+        Raises: UsageError for a wrong argument or unknown outcomes; MissingExtra without matplotlib
+        and arviz-plots (the extra `report`).
 
         Example:
           >>> import numpy as np, sgld
@@ -500,14 +509,16 @@ class Draws:
         return late("plot")(self, kind, names=names, **how)
 
     def report(self, path: str | Path, posterior: Any = None, data: Any = None, **how: Any) -> Path:
-        """Write the page of the run, one file that needs nothing else, to `path`; return it.
+        """Write the report of the run to `path` as one self-contained HTML page; return the path.
 
         Args:
-          path: of the page, such as "report.html".
-          posterior, data: where the draws do not know their model, for the predictive check.
-          how: `outcome` and `simulate` as for `to_arviz`.
+          path: the file of the page, such as "report.html".
+          posterior: the posterior for the predictive check, if the draws do not know it.
+          data: the data for the predictive check, likewise.
+          **how: `outcome` and `simulate` as for `to_arviz`.
 
-        Raises: UsageError for a wrong posterior, RunError where it cannot be written, MissingExtra without matplotlib.
+        Raises: UsageError for a wrong posterior; RunError if the page cannot be written;
+        MissingExtra without matplotlib.
 
         Example:
           >>> import tempfile, numpy as np, sgld
@@ -522,11 +533,11 @@ class Draws:
         """Write a run directory at `path` (arrays and JSON only); `sgld.load` reads it.
 
         Args:
-          path: of a folder that does not exist yet.
+          path: a folder that does not exist yet.
 
         Returns: the path.
 
-        Raises: RunError where something stands there, or it cannot be written.
+        Raises: RunError if the path exists, or cannot be written.
 
         Example:
           >>> import tempfile, numpy as np, sgld
@@ -538,10 +549,10 @@ class Draws:
         return late("save")(self, path)
 
     def with_verdict(self, verdict: Verdict) -> Draws:
-        """The same draws, judged.
+        """Return the same draws with another verdict.
 
         Args:
-          verdict: of another run, or of a check of one's own.
+          verdict: the verdict of another run, or of your own check.
 
         Example:
           >>> import numpy as np, sgld

@@ -1,7 +1,7 @@
-"""Bind methods of results to functions of packages above them, at the first call.
+"""Look up functions of higher packages for methods of results, at the first call.
 
-`results` imports nothing from `regression` or `interfaces`. A method such as `Draws.plot` looks its
-function up here instead, so that the ladder of packages has no step upwards.
+`results` imports nothing from `regression` or `interfaces`. A method such as `Draws.plot` looks up
+its function here instead, so that no package imports one above it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,6 @@ FUNCTIONS = {
 
 
 def late(name: str) -> Callable[..., Any]:
-    """Return the function that a name of FUNCTIONS stands for; its module is imported now."""
+    """Import and return the function that FUNCTIONS lists under `name`."""
     module, _, function = FUNCTIONS[name].partition(":")
     return getattr(importlib.import_module(module), function)

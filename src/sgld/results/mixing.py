@@ -1,27 +1,26 @@
-"""ESS and R-hat of all parameters at once: ArviZ's statistics, over blocks of parameters.
+"""ESS, R-hat and Pareto k of all parameters at once, with ArviZ's definitions.
 
-ArviZ works through one parameter at a time, in Python; here a block of them is ranked,
-transformed and summed together. The definitions are those of Vehtari, Gelman, Simpson, Carpenter
-& Buerkner (2021), for chains split in halves: m = 2 chains of n draws, S = m n,
+ArviZ loops over parameters in Python. This module ranks, transforms and sums a whole block of
+parameters together. The definitions of ESS and R-hat are those of Vehtari, Gelman, Simpson,
+Carpenter & Buerkner (2021) for chains that are split in halves, m = 2 chains of n draws, S = m n:
 
     z = Phi^{-1}((rank - 3/8) / (S + 1/4)),                equal values share their mean rank
     R-hat^2 = (n - 1) / n + B / W                          of z, and of |x - median|: the larger
     rho_t = 1 - (W - C_t) / ((n - 1) / n W + B)            C_t: mean autocovariance at lag t
     ESS = S / tau,   tau = -1 + 2 sum_{t <= K} rho_t       K, and monotone sums: Geyer (1992)
 
-with B the variance of the chains' means and W the mean of their variances.
+Here B is the variance of the chains' means and W the mean of their variances.
 
-Pareto k of all parameters at once: ArviZ's statistic, over blocks of parameters.
-
-A generalised Pareto law is fitted to the excesses e_1 <= ... <= e_M of the M outermost draws of a
-tail over the next one (Zhang & Stephens 2009: a mean over a grid of b, no search):
+For Pareto k, a generalised Pareto distribution is fitted to the excesses e_1 <= ... <= e_M of the M
+outermost draws of a tail over the next draw. The fit averages over a grid of b and needs no search
+(Zhang & Stephens 2009):
 
     b_j = 1 / e_M + (1 - sqrt(m / (j - 1/2))) / (3 e_{M/4}),   j = 1 ... m = 30 + sqrt(M)
     k_j = mean log(1 - b_j e),   l_j = M (log(-b_j / k_j) - k_j - 1)
     b = sum_j b_j softmax(l)_j,   k = (M mean log(1 - b e) + 5) / (M + 10)
 
-with M = 3 (S / r)^(1/2) of S draws whose tail ESS is r S, a fifth of them where r S <= 225, and half
-of them at most (Vehtari, Simpson, Gelman, Yao & Gabry 2024).
+For S draws whose tail ESS is r S, M = 3 (S / r)^(1/2). M is a fifth of the draws where r S <= 225,
+and at most half of them (Vehtari, Simpson, Gelman, Yao & Gabry 2024).
 """
 
 from __future__ import annotations
@@ -42,23 +41,24 @@ PerParameter = Float[np.ndarray, " parameter"]
 Block = Float[np.ndarray, "p chain draw"]
 Method = Literal["bulk", "mean", "tail"]
 
-# numbers of a block of parameters: its dozen temporaries stay near the processor
+# numbers in a block of parameters, so that its dozen temporaries fit in the processor's cache
 BLOCK_NUMBERS = 2**18
 MIN_CHAIN_DRAWS = 4  # draws of a chain
-MAX_PLAIN_CHAINS, CHAIN_GROUPS = 8, 4  # R-hat of more chains than these is that of groups of them
+MAX_PLAIN_CHAINS, CHAIN_GROUPS = 8, 4  # with more chains, R-hat compares groups of chains
 TAIL_PROBABILITIES = (0.05, 0.95)
 
 
 class Mixing(NamedTuple):
-    """What a verdict asks of the chains, per parameter; NaN where the draws do not move.
+    """Mixing statistics of the chains per parameter; NaN where the draws do not move.
 
     Attributes:
-      ess, ess_square: bulk ESS of theta and of its square around the mean.
-      r_hat: rank-normalised split R-hat; of groups of chains where they are many.
-      ess_alone: the smaller ESS of the two with B = 0, as if the halves of chains had one mean:
-        how well each has mixed where it is.
-      gap: between neighbouring means of halves of chains, the largest with both halves of every chain
-        on one side, in sds within a half: between groups of chains.
+      ess, ess_square: bulk ESS of theta, and of its squared deviation from the mean.
+      r_hat: rank-normalised split R-hat; of groups of chains where there are many chains.
+      ess_alone: the smaller ESS of the two with B = 0, as if all halves of chains had the same
+        mean. It measures how well each chain mixes within its own region.
+      gap: the largest distance between neighbouring means of halves of chains, in sds within a
+        half, among the distances with both halves of every chain on one side. It separates groups
+        of chains.
     """
 
     ess: PerParameter
@@ -69,7 +69,7 @@ class Mixing(NamedTuple):
 
 
 def mixing(values: Values, center: PerParameter) -> Mixing:
-    """ESS of theta and (theta - center)^2, R-hat, and what tells slow chains from separate ones."""
+    """Return ESS of theta and (theta - center)^2, R-hat, and measures of slow and split chains."""
 
     def of(x: Block, c: Float[np.ndarray, " p"]) -> np.ndarray:
         halves = _halves(x)
@@ -83,15 +83,16 @@ def mixing(values: Values, center: PerParameter) -> Mixing:
 
 
 def ess(values: Values, method: Method) -> PerParameter:
-    """Effective sample size: bulk, of the mean, or of the tails at 5% and 95%, the smaller."""
+    """Return the effective sample size: bulk, of the mean, or the smaller tail at 5% and 95%."""
     return over_blocks(lambda x: _ESS_OF_KIND[method](x)[None], 1, values)[0]
 
 
 def r_hat(values: Values) -> PerParameter:
-    """Rank-normalised split R-hat; of CHAIN_GROUPS groups of chains where they are many; NaN for one chain.
+    """Return rank-normalised split R-hat; NaN for one chain.
 
-    Many short chains differ by chance however well they mix: the draws of a group count as those of
-    one chain (nested R-hat, Margossian et al. 2024), at most CHAIN_GROUPS - 1 chains left out.
+    If there are more than MAX_PLAIN_CHAINS chains, R-hat compares CHAIN_GROUPS groups of chains,
+    since many short chains differ by chance however well they mix. The draws of a group count as
+    one chain (nested R-hat, Margossian et al. 2024); at most CHAIN_GROUPS - 1 chains are left out.
     """
 
     def of(x: Block) -> np.ndarray:
@@ -111,7 +112,7 @@ def _mean(x: Block) -> Float[np.ndarray, " p"]:
 
 
 def tail_ess(x: Block) -> Float[np.ndarray, " p"]:
-    """The smaller ESS of the two at TAIL_PROBABILITIES."""
+    """Return the smaller ESS of the indicators x <= q at the two TAIL_PROBABILITIES."""
     low, high = np.quantile(x.reshape(len(x), -1), TAIL_PROBABILITIES, axis=1)[..., None, None]
     within = [_ess(_halves((x <= q).astype(np.float64)))[0] for q in (low, high)]
     return np.minimum(*within)
@@ -123,9 +124,10 @@ _ESS_OF_KIND = {"bulk": _bulk, "mean": _mean, "tail": tail_ess}
 def over_blocks(
     function: Callable[..., np.ndarray], rows: int, values: Values, *others: PerParameter
 ) -> Float[np.ndarray, "rows parameter"]:
-    """`function` of [p, chain, draw] (and of p entries of `others`) for all that move, side by side.
+    """Apply `function` to blocks [p, chain, draw] of the moving parameters, in parallel.
 
-    Blocks are made of the draws alone: which runs first changes no bit.
+    `function` also receives the p entries of each of `others`. The blocks depend only on the shape
+    of the draws, so the order in which they run does not change a bit of the result.
     """
     chains, draws, count = values.shape
     out = np.full((rows, count), np.nan)
@@ -136,7 +138,7 @@ def over_blocks(
     def one(begin: int) -> None:
         here = slice(begin, min(begin + size, count))
         x = np.ascontiguousarray(np.moveaxis(values[..., here], -1, 0), np.float64)
-        moving = np.ptp(x.reshape(len(x), -1), axis=1) > 0  # and are numbers
+        moving = np.ptp(x.reshape(len(x), -1), axis=1) > 0  # False for NaN
         if moving.any():
             own = (other[here][moving] for other in others)
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -147,7 +149,7 @@ def over_blocks(
 
 
 def side_by_side(one: Callable[[int], None], begins: range) -> None:
-    """one(begin) of every block, in as many threads as there are processors."""
+    """Call one(begin) for every block, in as many threads as there are processors."""
     if len(begins) <= 1:
         for begin in begins:
             one(begin)
@@ -157,23 +159,23 @@ def side_by_side(one: Callable[[int], None], begins: range) -> None:
 
 
 def _halves(x: Block) -> Float[np.ndarray, "p chains half"]:
-    """Chains split in two; the middle draw of an odd number is left out."""
+    """Split each chain in two; leave out the middle draw of an odd number."""
     half = x.shape[-1] // 2
     return np.concatenate([x[..., :half], x[..., -half:]], axis=1)
 
 
 @lru_cache(maxsize=8)
 def _normal_scores(size: int) -> np.ndarray:
-    """Phi^{-1} at the mean of two places of `size`, by the sum of the places."""
+    """Return Phi^{-1} at the mean of two ranks among `size`, indexed by the ranks' sum."""
     return ndtri((np.arange(2 * size - 1) / 2 + 1 - 3 / 8) / (size + 1 / 4))
 
 
 def _scores(x: Block) -> tuple[Block, Float[np.ndarray, " p"]]:
-    """The normal score of each value's rank among all of its parameter's, and their median."""
+    """Return the normal scores of the ranks within each parameter, and the medians."""
     flat = x.reshape(len(x), -1)
     size = flat.shape[1]
     order = np.argsort(flat, axis=1)
-    order += size * np.arange(len(x))[:, None]  # places in the whole block: ten times as quick
+    order += size * np.arange(len(x))[:, None]  # flat positions in the block: ten times as fast
     ordered, scores = flat.ravel().take(order), np.empty(flat.size)
     scores[order] = _normal_scores(size)[::2]
     inside, places = _ties(ordered)
@@ -183,9 +185,9 @@ def _scores(x: Block) -> tuple[Block, Float[np.ndarray, " p"]]:
 
 
 def _ties(ordered: Float[np.ndarray, "p place"]) -> tuple[np.ndarray, np.ndarray]:
-    """Where equal values stand, counted through all rows, and the first plus last place of each run."""
+    """Return the flat positions of tied values, and the first plus last rank of the run of each."""
     p, size = ordered.shape
-    same = np.zeros((p, size + 1), bool)  # as the value before
+    same = np.zeros((p, size + 1), bool)  # equal to the value before
     np.equal(ordered[:, 1:], ordered[:, :-1], out=same[:, 1:-1])
     first = np.flatnonzero(same[:, 1:] & ~same[:, :-1])
     last = np.flatnonzero(same[:, :-1] & ~same[:, 1:])
@@ -195,16 +197,16 @@ def _ties(ordered: Float[np.ndarray, "p place"]) -> tuple[np.ndarray, np.ndarray
 
 
 def _r_hat(bulk: Block, distance: Block) -> Float[np.ndarray, " p"]:
-    """The larger of R-hat of the bulk's scores and of distances from the median."""
+    """Return the larger R-hat of the bulk scores and of the scores of distances from the median."""
     if bulk.shape[1] < 4:  # one chain
         return np.full(len(bulk), np.nan)
     scores = bulk, _scores(distance)[0]
     one, two = (_split_r_hat(_grouped(x)) for x in scores)
-    return np.where(two > one, two, one)  # distances that are all the same have none
+    return np.where(two > one, two, one)  # R-hat of equal distances is NaN
 
 
 def _grouped(halves: Block) -> Float[np.ndarray, "p halves drawn"]:
-    """The halves of groups of chains, where there are many chains."""
+    """Merge the halves of chains into halves of CHAIN_GROUPS groups if there are many chains."""
     chains = halves.shape[1] // 2
     if chains <= MAX_PLAIN_CHAINS:
         return halves
@@ -221,9 +223,10 @@ def _split_r_hat(x: Block) -> Float[np.ndarray, " p"]:
 
 
 def _gap(halves: Block) -> Float[np.ndarray, " p"]:
-    """Between neighbouring means, the largest that no chain has one half on either side of.
+    """Return the largest gap between neighbouring means that no chain straddles.
 
-    Of a chain that drifts the halves are far apart too; it stands in no group. One chain has no gap.
+    A chain straddles a gap if it has one half on either side. The halves of a drifting chain are
+    far apart too, so such a chain belongs to no group. One chain has no gap.
     """
     if halves.shape[1] < 4:
         return np.zeros(len(halves))
@@ -240,12 +243,12 @@ def _gap(halves: Block) -> Float[np.ndarray, " p"]:
 
 
 def _ess(x: Block) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
-    """ESS, and that with B = 0."""
+    """Return the ESS, and the ESS with B = 0."""
     _, m, n = x.shape
     means = x.mean(axis=-1, keepdims=True)
     length = scipy.fft.next_fast_len(2 * n, real=True)
     waves = np.asarray(scipy.fft.rfft(x - means, length))
-    # the chains' spectra are summed before the way back, which is linear
+    # the inverse transform is linear, so the chains' spectra are summed first
     square = lambda part: np.einsum("pmf,pmf->pf", part, part)  # noqa: E731
     power = square(np.real(waves)) + square(np.imag(waves))
     covariance = np.asarray(scipy.fft.irfft(power, length))[:, :n] / (n * m)
@@ -253,17 +256,18 @@ def _ess(x: Block) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
     total = alone + means[..., 0].var(axis=1, ddof=1)[:, None]
     below = alone * (n / (n - 1)) - covariance  # W - C_t
     found = [m * n / _tau(1 - below / variance, m * n) for variance in (total, alone)]
-    same = total[:, 0] == 0  # only the middle draw moved, or no draw is beyond a quantile
+    same = total[:, 0] == 0  # only the middle draw moved, or no draw lies beyond the quantile
     return np.where(same, m * n, found[0]), np.where(same, m * n, found[1])
 
 
 def _tau(rho: Float[np.ndarray, "p lag"], size: int) -> Float[np.ndarray, " p"]:
-    """Geyer's autocorrelation time: pairs up to the first whose sum is not positive, monotone.
+    """Return Geyer's autocorrelation time from monotone sums of pairs of lags.
 
-    Of the pair that ends the sequence the even lag counts once, where it is positive.
+    Pairs count up to the first whose sum is not positive. The even lag of that pair counts once, if
+    it is positive.
     """
     rho[:, 0] = 1.0
-    count = max(1, (rho.shape[1] - 1) // 2)  # pairs that are looked at
+    count = max(1, (rho.shape[1] - 1) // 2)  # pairs that are examined
     pairs = rho[:, : 2 * count : 2] + rho[:, 1 : 2 * count : 2]
     ends = pairs <= 0
     ends[:, -1] = True
@@ -285,10 +289,10 @@ Tail = Float[np.ndarray, "p place"]
 
 
 def pareto_k(values: Values) -> PerParameter:
-    """Pareto k of the heavier tail: moments of order 1/k and above are infinite.
+    """Return Pareto k of the heavier tail; moments of order 1/k and above are infinite.
 
-    NaN where there are fewer than 5 draws in a tail, a fifth of them. A tail that begins with ties, or
-    is one number, as where rounding puts an end to it, has none.
+    The result is NaN if a tail, a fifth of the draws, holds fewer than 5 draws. It is NaN too for a
+    tail that begins with ties or is one number, for example where rounding cuts it off.
     """
     if values.shape[0] * values.shape[1] < MIN_TAIL_DRAWS:
         return np.full(values.shape[-1], np.nan)
@@ -296,7 +300,7 @@ def pareto_k(values: Values) -> PerParameter:
     def of(x: Float[np.ndarray, "p chain draw"]) -> np.ndarray:
         ordered = np.sort(x.reshape(len(x), -1), axis=1)
         size = ordered.shape[1]
-        r = tail_ess(x) / (2 * x.shape[1] * (x.shape[2] // 2))  # no middle of an odd number
+        r = tail_ess(x) / (2 * x.shape[1] * (x.shape[2] // 2))  # _halves drops the middle draw
         M = np.where(size * r > 225, 3 * np.sqrt(size / r), size / 5)
         M = np.minimum(M, size // 2).astype(int)
         return np.fmax(_k(ordered, M), _k(-ordered[:, ::-1], M))[None]
@@ -305,7 +309,7 @@ def pareto_k(values: Values) -> PerParameter:
 
 
 def _k(ordered: Tail, M: np.ndarray) -> PerParameter:
-    """Of the M last of every row."""
+    """Return Pareto k of the M last values of every row."""
     longest, each = int(M.max()), np.arange(len(M))
     cutoff = ordered[each, -M - 1]
     e = np.maximum(ordered[:, -longest:] - cutoff[:, None], 0.0)  # draws before the tail count as 0

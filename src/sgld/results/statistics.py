@@ -1,24 +1,24 @@
 """Weighted statistics on plain arrays [chain, draw, parameter].
 
-ESS, R-hat and MCSE are ArviZ's (`mixing` has them for all parameters at once); none of its
-statistics takes draw weights, so the mean, variance, quantile and the share of the ESS that unequal
-weights leave are here (Teh, Thiery & Vollmer 2016: a draw's weight is the step taken from it).
+ESS, R-hat and MCSE use ArviZ's definitions (`mixing` computes them for all parameters at once).
+ArviZ's statistics take no draw weights. This module therefore provides the weighted mean, variance
+and quantile, and the share of the ESS that unequal weights leave (Teh, Thiery & Vollmer 2016: the
+weight of a draw is the step taken from it).
 
-Quantiles of draws that were not kept, from the histograms that the run made of them.
+It also provides:
 
-Means, variances and quantiles of draws that were not kept, with the standard error of the means.
+- quantiles of draws that were not kept, from histograms that the run accumulates;
+- means and variances of draws that were not kept, with the standard error of the means;
+- predictions from draws;
+- estimates from chains that stay in regions of known mass (strata).
 
-What draws predict.
-
-Estimates from chains that were kept in regions of known mass: strata.
-
-With M_g the mass of region g, mu_g and s_g^2 mean and variance there,
+With M_g the mass of region g, and mu_g and s_g^2 the mean and variance there,
 
     mean = sum M_g mu_g,      variance = sum M_g (s_g^2 + (mu_g - mean)^2),
 
-and the errors of M, of covariance C, carry over to first order: d mean = sum mu_g dM_g, d variance =
-sum (s_g^2 + (mu_g - mean)^2) dM_g. Chains of different regions differ as they should: R-hat and ESS
-are those within regions.
+and the errors of M, of covariance C, propagate to first order: d mean = sum mu_g dM_g, d variance =
+sum (s_g^2 + (mu_g - mean)^2) dM_g. Chains of different regions are expected to differ, so R-hat and
+ESS are computed within regions.
 """
 
 from __future__ import annotations
@@ -48,18 +48,21 @@ Values = Float[np.ndarray, "chain draw parameter"]
 Weights = Float[np.ndarray, "chain draw"]
 
 MIN_R_HAT_LIMIT = 1.01
-# kurtosis up to which ranks of c^2 mix as its mean does; of a shoulder with 225 they had 36,000 effective draws and it 2,000
+# kurtosis up to which the ranks of c^2 mix like its mean; at a kurtosis of 225 the ESS was 36,000 and 2,000
 MAX_LIGHT_KURTOSIS = 5.0
-MAX_FALSE_ALARM = 0.005  # of an alarm at one of all parameters; R-hat is the larger of two
+MAX_FALSE_ALARM = 0.005  # probability of an alarm at any parameter; R-hat is the larger of two
 
 
 def mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
-    """sum w x / sum w."""
+    """Return the weighted mean, sum w x / sum w."""
     return np.einsum("cdp,cd->p", values, weights, dtype=np.float64) / weights.sum()
 
 
 def var(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
-    """Weighted variance, with the divisor 1 - sum w^2 / (sum w)^2 (n - 1 at equal weights)."""
+    """Return the weighted variance.
+
+    The divisor is 1 - sum w^2 / (sum w)^2, which is (n - 1) / n for n equal weights.
+    """
     centred = values - mean(values, weights)
     spread = mean(centred**2, weights)
     share = (weights**2).sum() / weights.sum() ** 2
@@ -67,14 +70,17 @@ def var(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
 
 
 def systematic(weights: Float[np.ndarray, " m"], count: int) -> Int[np.ndarray, " count"]:
-    """`count` places that stand, with equal weights, for all m: each as often as its share says, to within one."""
+    """Return `count` indices that represent the m draws with equal weights (systematic resampling).
+
+    Each index occurs as often as its share of the weight says, to within one.
+    """
     total = np.cumsum(weights)
     found = np.searchsorted(total, (np.arange(count) + 0.5) / count * total[-1])
     return np.minimum(found, weights.size - 1)
 
 
 def quantile(values: Values, weights: Weights, q: float) -> Float[np.ndarray, " parameter"]:
-    """Weighted quantile, linear between draws; numpy's default at equal weights."""
+    """Return the weighted quantile, linear between draws; numpy's default at equal weights."""
     flat, w = values.reshape(-1, values.shape[-1]), weights.reshape(-1)
     flat, w = flat[w > 0], w[w > 0]
     if np.all(w == w[0]):
@@ -88,19 +94,19 @@ def quantile(values: Values, weights: Weights, q: float) -> Float[np.ndarray, " 
 
 
 def weight_share(weights: Weights) -> float:
-    """(sum w)^2 / (number of draws x sum w^2): 1 at equal weights."""
+    """Return (sum w)^2 / (number of draws x sum w^2), which is 1 at equal weights."""
     return float(weights.sum() ** 2 / (weights.size * (weights**2).sum()))
 
 
 def ess(
     values: Values, weights: Weights, method: mixing.Method = "bulk"
 ) -> Float[np.ndarray, " parameter"]:
-    """Effective sample size (bulk, mean, or tail at 5% and 95%) times the weights' share."""
+    """Return the ESS (bulk, mean, or tail at 5% and 95%) times the share of the weights."""
     return mixing.ess(values, method) * weight_share(weights)
 
 
 def r_hat(values: Values) -> Float[np.ndarray, " parameter"]:
-    """Rank-normalised split R-hat (Vehtari et al. 2021); of groups where chains are many."""
+    """Return rank-normalised split R-hat (Vehtari et al. 2021); of groups if chains are many."""
     return mixing.r_hat(values)
 
 
@@ -110,13 +116,15 @@ def max_r_hat(
     num_parameters: int = 1,
     chance: float = MAX_FALSE_ALARM,
 ) -> np.ndarray:
-    """The R-hat up to which chains may be of one law: 1.01, more where the ESS leaves more to chance.
+    """Return the R-hat up to which chains are consistent with one distribution: 1.01 or more.
 
-    The means of 2 M halves of chains vary by 2 M / ESS times the variance, so that R-hat^2 is about
-    1 + (2 M / ESS) x with x ~ chi^2_{2M-1} / (2M - 1); the limit takes its 1 - chance / d quantile,
-    for the worst of d parameters. The ESS is that of the chains by themselves: what lies between
-    them makes that of all small, and a limit by it would rise as the chains part. Of many chains
-    R-hat is that of groups, and M their number.
+    The means of 2 M halves of chains vary by 2 M / ESS times the variance, so R-hat^2 is about 1 +
+    (2 M / ESS) x with x ~ chi^2_{2M-1} / (2M - 1). The limit takes the 1 - chance / d quantile of
+    x, for the worst of d parameters.
+
+    The ESS must be that of the chains one by one. The ESS of all chains together falls as the
+    chains move apart, so a limit based on it would rise. With many chains, R-hat compares groups
+    and M is their number.
     """
     M = num_chains if num_chains <= MAX_PLAIN_CHAINS else CHAIN_GROUPS
     q = chdtri(2 * M - 1, chance / max(1, num_parameters)) / (2 * M - 1)
@@ -126,16 +134,16 @@ def max_r_hat(
 
 
 def mcse_mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
-    """Monte Carlo standard error of the weighted mean: sd / sqrt(ESS of the mean)."""
+    """Return the Monte Carlo standard error of the weighted mean: sd / sqrt(ESS of the mean)."""
     return np.sqrt(var(values, weights) / ess(values, weights, "mean"))
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """Means and sds of draws with their Monte Carlo errors, each computed when first asked for.
+    """Means and sds of draws with their Monte Carlo errors, each computed on first access.
 
-    The error of an sd comes from the draws' own squares, c^2 with c = theta - mean, so that heavy
-    tails and squares that mix slower than theta count:
+    The error of an sd comes from the draws' own squares, c^2 with c = theta - mean. It therefore
+    includes heavy tails, and squares that mix more slowly than theta:
 
         se(sd) / sd = sqrt((kurtosis - 1) / (4 ESS(c^2)))
 
@@ -149,19 +157,19 @@ class Estimates:
 
     @cached_property
     def mean(self) -> Float[np.ndarray, " parameter"]:
-        """The weighted mean."""
+        """Weighted mean."""
         return mean(self.values, self.weights)
 
     @cached_property
     def sd(self) -> Float[np.ndarray, " parameter"]:
-        """The root of the weighted variance."""
+        """Square root of the weighted variance."""
         share = (self.weights**2).sum() / self.weights.sum() ** 2
         second = self._central[0]
         return np.sqrt(second / (1 - share)) if share < 1 else np.full_like(second, np.nan)
 
     @cached_property
     def _central(self) -> Float[np.ndarray, "2 parameter"]:
-        """Means of c^2 and c^4, of blocks of parameters side by side."""
+        """Return the means of c^2 and c^4, computed for blocks of parameters in parallel."""
         out, size = np.empty((2, len(self.mean))), max(1, mixing.BLOCK_NUMBERS // self.weights.size)
 
         def one(begin: int) -> None:
@@ -175,7 +183,7 @@ class Estimates:
 
     @cached_property
     def mixing(self) -> mixing.Mixing:
-        """ESS of theta and c^2, R-hat, and how far apart the chains are, in one pass."""
+        """Mixing statistics in one pass: ESS of theta and of c^2, R-hat, gap between chains."""
         found, share = mixing.mixing(self.values, self.mean), weight_share(self.weights)
         return found._replace(
             ess=found.ess * share,
@@ -212,7 +220,10 @@ class Estimates:
 
     @cached_property
     def ess_sd(self) -> Float[np.ndarray, " parameter"]:
-        """ESS of the mean of c^2, which is not that of its ranks where a few draws make up most of it."""
+        """ESS of the mean of c^2.
+
+        It is smaller than the ESS of the ranks of c^2 where a few draws make up most of the mean.
+        """
         heavy = np.nan_to_num(self.kurtosis) > MAX_LIGHT_KURTOSIS
         if not heavy.any():
             return self.ess_square
@@ -231,15 +242,15 @@ class Estimates:
 # -- histogram -----------------------------------------------------------------------------
 
 
-QUANTILE_HALVINGS = 60  # of the range of all draws
+QUANTILE_HALVINGS = 60  # bisections of the range of all draws
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Of every number of every chain, bins of equal width and the weight of the draws in each.
+    """Histograms of every parameter of every chain: equal bins with the weight of their draws.
 
     Attributes:
-      low, width: [chain, parameter], where the bins begin, and how wide one is.
+      low, width: [chain, parameter], the lower end of the first bin, and the width of a bin.
       weight: [chain, parameter, bin].
     """
 
@@ -252,9 +263,10 @@ class Histogram:
             raise ValueError("bins and their weights do not belong together")
 
     def quantile(self, q: float, chains: Int[np.ndarray, " ok"]) -> Float[np.ndarray, " parameter"]:
-        """The q-quantile over these chains, which weigh the same: within a bin, whose draws count as spread evenly.
+        """Return the q-quantile over these chains, which weigh the same.
 
-        NaN for a parameter that was never finite.
+        Draws count as uniform within a bin. The result is NaN for a parameter that was never
+        finite.
 
         Example:
           >>> import numpy as np
@@ -278,7 +290,7 @@ class Histogram:
 def _distribution(
     below: Float[np.ndarray, "chain parameter edge"], at: Float[np.ndarray, "chain parameter"]
 ) -> Float[np.ndarray, " parameter"]:
-    """The mean over chains of the share of draws up to a place, in bins from the first one."""
+    """Return the mean over chains of the share of draws below `at`, in bins from the first one."""
     at = np.clip(at, 0, below.shape[-1] - 1)
     bin_ = np.minimum(at.astype(int), below.shape[-1] - 2)[..., None]
     start, end = (np.take_along_axis(below, bin_ + i, axis=-1)[..., 0] for i in (0, 1))
@@ -294,14 +306,14 @@ MomentValues = Float[np.ndarray, " parameter"]
 
 @dataclass(frozen=True)
 class Moments:
-    """Weighted moments of every chain, parameters in one row.
+    """Weighted moments of every chain, with the parameters in one row.
 
     Attributes:
-      chain_mean, chain_square: [chain, parameter], mean and mean square deviation from it.
-      between: [chain, parameter], mean square deviation of the means of batches of draws.
+      chain_mean, chain_square: [chain, parameter], mean, and mean squared deviation from it.
+      between: [chain, parameter], mean squared deviation of the means of batches of draws.
       weight, squared_weights: sums over a chain's draws of the weight and of its square.
-      num_batches, num_draws: of a chain.
-      histogram: of all draws, for quantiles; None where there are too many parameters for one of each.
+      num_batches, num_draws: numbers of batches and draws of a chain.
+      histogram: histograms of all draws, for quantiles; None if there are too many parameters.
     """
 
     chain_mean: Float[np.ndarray, "chain parameter"]
@@ -314,32 +326,33 @@ class Moments:
     histogram: Histogram | None = None
 
     def mean(self, chains: Chains) -> MomentValues:
-        """The mean over these chains, which weigh the same."""
+        """Return the mean over these chains, which weigh the same."""
         return self.chain_mean[chains].mean(axis=0, dtype=np.float64)
 
     def var(self, chains: Chains) -> MomentValues:
-        """The variance over these chains' draws, with the divisor of weighted draws."""
+        """Return the variance over these chains' draws, with the divisor of weighted draws."""
         means = self.chain_mean[chains].astype(np.float64)
         square = self.chain_square[chains].mean(axis=0, dtype=np.float64) + means.var(axis=0)
         share = self.squared_weights / self.weight**2 / len(chains)
         return square / (1 - share) if share < 1 else np.full_like(square, np.nan)
 
     def mcse(self, chains: Chains) -> MomentValues:
-        """Monte Carlo standard error of the mean, by the means of batches of draws."""
+        """Return the Monte Carlo standard error of the mean from the means of batches of draws."""
         if self.num_batches < 2:
             return np.full(self.chain_mean.shape[1], np.nan)
         square = self.between[chains].mean(axis=0, dtype=np.float64)
         return np.sqrt(square / ((self.num_batches - 1) * len(chains)))
 
     def ess(self, chains: Chains) -> MomentValues:
-        """Effective draws for the mean, (sd / mcse)^2: NaN for a parameter that does not move."""
+        """Return the effective number of draws for the mean, (sd / mcse)^2; NaN if constant."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.var(chains) / self.mcse(chains) ** 2
 
     def r_hat(self, chains: Chains) -> MomentValues:
-        """Gelman & Rubin's (1992) R-hat, of the means of whole chains; NaN for one chain.
+        """Return Gelman & Rubin's (1992) R-hat from the means of whole chains; NaN for one chain.
 
-        Of the means of CHAIN_GROUPS groups where chains are many, as `draws.mixing` has it.
+        If there are many chains, it compares the means of CHAIN_GROUPS groups, as `mixing.r_hat`
+        does.
         """
         if len(chains) < 2:
             return np.full(self.chain_mean.shape[1], np.nan)
@@ -359,7 +372,7 @@ PyTree = Any
 
 
 class Prediction(NamedTuple):
-    """Weighted mean, sd and interval over draws, each of the shape f returns."""
+    """Weighted mean, sd and interval over draws, each of the shape that f returns."""
 
     mean: PyTree
     sd: PyTree
@@ -373,7 +386,7 @@ class Prediction(NamedTuple):
 def predict(
     draws: Draws, f: Callable[[PyTree, PyTree], PyTree], x: PyTree, interval: float
 ) -> Prediction:
-    """`Draws.predict`."""
+    """Compute `Draws.predict`."""
     if not callable(f):
         raise UsageError(
             f"f must be a function of a position and x, as in draws.predict(f, x). Got {type(f).__name__}."
@@ -391,15 +404,15 @@ def predict(
 
 
 def calling(draws: Draws, x: PyTree) -> AbstractContextManager[None]:
-    """What f raises of a position and x, with what is most likely to be done about it."""
+    """Return a context that adds the most likely remedy to an error of f at a position and x."""
     remedy = COMPILED_REMEDY
     if draws.origin is not None and draws.origin.path is not None and isinstance(draws.position, dict):  # fmt: skip
         remedy = (
-            "draws that were loaded hold a module's arrays as a dict: where init was a module, give "
+            "loaded draws hold the arrays of a module as a dict; if init was a module, pass "
             "sgld.networks.restore(draws, init)."
         )
     elif any(hasattr(leaf, "iloc") for leaf in jax.tree.leaves(x)):
-        remedy = "x is a table, and f is of arrays: give its numbers, x.to_numpy()."
+        remedy = "x is a table, but f takes arrays; pass its numbers, x.to_numpy()."
     return of_the_user(f"f of x of shape {shapes_of(x)}", remedy=remedy)
 
 
@@ -410,9 +423,9 @@ PerParameter = Float[np.ndarray, " parameter"]
 
 
 def strata_of(draws: Draws, values: Float[np.ndarray, "ok draw m"]) -> Strata | None:
-    """Of a run whose chains were kept in modes; None of another.
+    """Return the strata of a run whose chains stay in separate modes; None for any other run.
 
-    `values` are of the healthy chains.
+    `values` are those of the healthy chains.
     """
     modes = draws.modes
     if modes is None or modes.chain is None or modes.group is None:
@@ -427,7 +440,7 @@ def strata_of(draws: Draws, values: Float[np.ndarray, "ok draw m"]) -> Strata | 
 
 @dataclass(frozen=True)
 class Strata:
-    """Values [chain, draw, parameter], the region of each chain, the regions' masses and C."""
+    """Values [chain, draw, parameter], the region of each chain, the regions' masses, and C."""
 
     values: Float[np.ndarray, "chain draw parameter"]
     region: Int[np.ndarray, " chain"]
@@ -441,7 +454,7 @@ class Strata:
 
     @cached_property
     def each(self) -> dict[int, Estimates]:
-        """Of every occupied region by itself."""
+        """Estimates of every occupied region."""
         of = {int(g): self.values[self.region == g] for g in self.occupied}
         return {g: Estimates(v, np.full(v.shape[:2], 1 / v[..., 0].size)) for g, v in of.items()}
 
@@ -455,12 +468,12 @@ class Strata:
 
     @cached_property
     def mean(self) -> PerParameter:
-        """sum M_g mu_g."""
+        """Mean over regions, sum M_g mu_g."""
         return np.sum(self._share * self._stacked("mean"), axis=0)
 
     @cached_property
     def sd(self) -> PerParameter:
-        """The root of the variance."""
+        """Square root of the variance over regions."""
         return np.sqrt(np.sum(self._share * self._second, axis=0))
 
     @property
@@ -469,23 +482,23 @@ class Strata:
 
     @property
     def r_hat(self) -> PerParameter:
-        """The largest within a region."""
+        """Largest R-hat within a region."""
         return self._stacked("r_hat").max(axis=0)
 
     def ess(self, method: mixing.Method = "bulk") -> PerParameter:
-        """1 / sum M_g^2 / ESS_g: what the regions' draws are worth together."""
+        """Return the ESS of the regions' draws together, 1 / sum (M_g^2 / ESS_g)."""
         own = np.stack([ess(e.values, e.weights, method) for e in self.each.values()])
         return 1 / np.sum(self._share**2 / own, axis=0)
 
     @cached_property
     def mean_se(self) -> PerParameter:
-        """Of the mean: the chains' Monte Carlo error, and what the masses' errors make of it."""
+        """Standard error of the mean: Monte Carlo error, and the error of the masses."""
         own = np.sum((self._share * self._stacked("mean_se")) ** 2, axis=0)
         return np.sqrt(own + self._carried(self._stacked("mean")))
 
     @cached_property
     def sd_se(self) -> PerParameter:
-        """Of the sd, as a share of it."""
+        """Standard error of the sd, as a share of the sd."""
         mean, sd = self._stacked("mean"), self._stacked("sd")
         se = (2 * sd**2 * self._stacked("sd_se")) ** 2
         se += (2 * (mean - self.mean) * self._stacked("mean_se")) ** 2
@@ -493,9 +506,9 @@ class Strata:
         return np.sqrt(own + self._carried(self._second)) / (2 * self.sd**2)
 
     def _carried(self, slope: Float[np.ndarray, "g parameter"]) -> PerParameter:
-        """The variance of sum slope_g M_g."""
+        """Return the variance of sum slope_g M_g."""
         at = list(self.each)
         part = self.covariance[np.ix_(at, at)]
-        # errors of masses sum to 0: a number common to all regions carries nothing over
+        # errors of masses sum to 0, so a value common to all regions contributes nothing
         apart = slope - np.sum(self._share * slope, axis=0)
         return np.einsum("gm,gh,hm->m", apart, part, apart).clip(0)

@@ -1,7 +1,4 @@
-"""Finished runs on disk: `save`, `load`, `confirmed`, `verify`.
-
-Stored draws of a network back in the form of its module.
-"""
+"""Save, load and verify finished runs on disk, and restore a module from stored draws."""
 
 from __future__ import annotations
 
@@ -32,11 +29,14 @@ from .verdict import NOT_JUDGED, Verdict
 # -- stored --------------------------------------------------------------------------------
 
 
-HELD_DIGEST_KEY = "held"  # in the info of stored draws: the digest of what stayed as it was
+HELD_DIGEST_KEY = "held"  # in the info of stored draws: the digest of the fixed arrays
 
 
 def digest_of_held(position: Any) -> str | None:
-    """SHA-256, in single precision, of the arrays that a part of a network leaves as they are; None of anything else."""
+    """Return the SHA-256 of the arrays that a part of a network holds fixed.
+
+    The arrays are hashed in single precision. The result is None for any other position.
+    """
     if not isinstance(position, Network) or not isinstance(position._build, Part):
         return None
     found = hashlib.sha256()
@@ -50,17 +50,17 @@ def digest_of_held(position: Any) -> str | None:
 
 
 def restore(draws: Draws, like: Any) -> Draws:
-    """The same draws with their position in the form of `like`.
+    """Return the same draws with their position in the form of `like`.
 
-    A run directory holds arrays and JSON, never code: `sgld.load` gives a module's arrays as a
-    dict by name. This puts them into the module again.
+    A run directory holds arrays and JSON, never code, so `sgld.load` returns a module's arrays as a
+    dict by name. This function puts them into the module again.
 
     Args:
-      draws: of `sgld.load`.
-      like: what was given as `init`: a module, or any pytree of the same parameters.
+      draws: the draws of `sgld.load`.
+      like: what was passed as `init`: a module, or any pytree of the same parameters.
 
-    Raises: UsageError where names or shapes are not those of `like`, or the draws are of a part of a network
-    whose other parameters had other values.
+    Raises: UsageError if names or shapes differ from those of `like`, or if the draws belong to a
+    part of a network whose fixed parameters had other values.
 
     Example:
       >>> import numpy as np, sgld
@@ -77,21 +77,21 @@ def restore(draws: Draws, like: Any) -> Draws:
     odd = [name for name in (*names, *stored) if (name in names) != (name in stored)]
     if odd:
         where = "the draws do not hold" if odd[0] in names else "like does not hold"
-        given = "what was given to sgld.sample as init"
+        given = "the object that was passed to sgld.sample as init"
         if HELD_DIGEST_KEY in draws.info:
             given = "sgld.networks.part(init, where) of the init and the where of the run"
         raise UsageError(f"{where} the parameter {odd[0]!r}; give {given}.")
     for name, leaf in zip(names, jax.tree.leaves(like), strict=True):
         if stored[name].shape[2:] != np.shape(leaf):
             raise UsageError(
-                f"draws of {name!r} have shape {stored[name].shape[2:]}, and in like it is "
-                f"{np.shape(leaf)}; give what was given to sgld.sample as init."
+                f"the draws of {name!r} have shape {stored[name].shape[2:]}, but its shape in like is "
+                f"{np.shape(leaf)}; give the object that was passed to sgld.sample as init."
             )
     before, now = draws.info.get(HELD_DIGEST_KEY), digest_of_held(like)
     if None not in (before, now) and before != now:
         raise UsageError(
-            "the parameters that were not sampled have other values in like than they had in the run, so that it would "
-            "predict something else; give the part of the network that was given to sgld.sample."
+            "the parameters that were not sampled have other values in like than in the run, so its predictions "
+            "would differ; give the part of the network that was passed to sgld.sample."
         )
     return replace(draws, position=treedef.unflatten([stored[name] for name in names]))
 
@@ -99,8 +99,8 @@ def restore(draws: Draws, like: Any) -> Draws:
 # -- storage -------------------------------------------------------------------------------
 
 
-CHAIN_MOMENT_FIELDS = ("chain_mean", "chain_square", "between")  # of Moments, by what they are of
-HISTOGRAM_FIELDS = ("low", "width", "weight")  # of Histogram
+CHAIN_MOMENT_FIELDS = ("chain_mean", "chain_square", "between")  # per chain, in Moments
+HISTOGRAM_FIELDS = ("low", "width", "weight")  # in Histogram
 RUN_MOMENT_FIELDS = ("weight", "squared_weights", "num_batches", "num_draws")
 PER_DRAW_FIELDS = ("log_weight", "step_size", "temperature")
 CONFIRMATION_FILE = "confirmation.json"
@@ -117,7 +117,7 @@ def save(draws: Draws, path: str | Path, *, overwrite: bool = False) -> Path:
 
 
 def write_result(run: RunDirectory, draws: Draws) -> None:
-    """The reported draws, the table, then result.json, which makes it a finished run."""
+    """Write the reported draws and the table, then result.json, which marks the run as finished."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(draws.position)]
     arrays = {f"position{i}": leaf for i, leaf in enumerate(leaves)}
     arrays |= {name: np.asarray(getattr(draws, name)) for name in (*PER_DRAW_FIELDS, "step")}
@@ -138,21 +138,22 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
         "moments": None if moments is None else {n: getattr(moments, n) for n in RUN_MOMENT_FIELDS},
         "told": jsonable({name: summary.facts[name] for name in UNSTORED_FACTS}),
     }
-    remove(run.path / CONFIRMATION_FILE)  # of other draws, if any
+    remove(run.path / CONFIRMATION_FILE)  # it may belong to other draws
     run.write_arrays("draws.npz", {}, arrays)
     write_atomic(run.path / "summary.json", as_json(summary.to_dict()))
-    # of both, so that a file of another run, or of none, is not taken for this one's
+    # digests of both files, so that a file of another run is not accepted as this run's
     manifest = {name: digest_of(run.path / name) for name in ("draws.npz", "summary.json")}
     run.write("result.json", {**result, "files": manifest})
     run.remove_chunks()
 
 
 def write_confirmation(run: RunDirectory, draws: Draws) -> None:
-    """The verdict of `draws`, which are the run's own, beside the one that the run ended with.
+    """Write another verdict on the run's own draws, and keep the verdict that the run ended with.
 
-    First the verdict, then the table with it: the table before is known to belong to the run too.
+    The verdict is written first, then the table with it. The earlier table stays known as the run's
+    own, so a process that stops between the two leaves a valid run.
     """
-    table_of(run)  # whose seal is kept beside the new one's
+    table_of(run)  # raises unless the present table belongs to the run; its digest is kept too
     table = as_json(draws.summary().to_dict())
     tables = [(len(table), hashlib.sha256(table).hexdigest())]
     if exists(run.path / "summary.json"):
@@ -163,32 +164,35 @@ def write_confirmation(run: RunDirectory, draws: Draws) -> None:
 
 
 def _confirmation(run: RunDirectory, result: dict[str, Any]) -> dict[str, Any] | None:
-    """confirmation.json, where it is of the draws that result.json was written with."""
+    """Return confirmation.json if it belongs to the draws that result.json was written with."""
     if not exists(run.path / CONFIRMATION_FILE):
         return None
     found, files = run.read(CONFIRMATION_FILE), result.get("files")
     whole = isinstance(found.get("verdict"), dict) and isinstance(found.get("tables"), list)
     if not whole or not found["tables"]:
         raise RunError(
-            f"{run.path / CONFIRMATION_FILE} is damaged: it holds no verdict and its table."
+            f"{run.path / CONFIRMATION_FILE} is damaged: the verdict or the digest of its table is missing."
         )
     fits = isinstance(files, dict) and found.get("draws") == files.get("draws.npz")
     return found if fits else None
 
 
 def check_kind(run: RunDirectory) -> None:
-    """RunError for a run of PyTorch's, which only that door reads."""
+    """Raise RunError for a run of `sgld.torch`, which only `sgld.torch` can read."""
     if run.begun().get("kind") == "torch":
         raise RunError(
             f"{run.path} is a run of sgld.torch.sample; use sgld.torch.Ensemble.load(path, model), or "
-            "sgld.torch.resume(path, model, loss, dataset) where it is not finished."
+            "sgld.torch.resume(path, model, loss, dataset) if it is not finished."
         )
 
 
 def load(path: str | Path) -> Draws:
-    """The draws of a finished run directory.
+    """Return the draws of a finished run directory.
 
-    Raises RunError where `path` is no run directory, is unfinished, or is damaged.
+    Args:
+      path: the run directory.
+
+    Raises: RunError if `path` is not a run directory, is unfinished, or is damaged.
 
     Example:
       >>> import sgld
@@ -217,13 +221,16 @@ def load(path: str | Path) -> Draws:
         confirmation = _confirmation(run, result)
         if confirmation is not None:
             result["verdict"] = confirmation["verdict"]
-        elif exists(run.path / "summary.json"):  # the table of a verdict that is lost is another
+        elif exists(run.path / "summary.json"):  # a table whose verdict is lost differs
             _check(run, result, "summary.json")
         return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path, kept=kept))
 
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:
-    """summary.json of a finished run; None where it was deleted. Raises RunError where it is another's."""
+    """Return summary.json of a finished run; None if it was deleted.
+
+    Raises RunError if the file belongs to another run or was edited.
+    """
     if not exists(run.path / "summary.json"):
         return None
     run.begun()
@@ -237,30 +244,30 @@ def table_of(run: RunDirectory) -> dict[str, Any] | None:
     found = list(digest_of(run.path / "summary.json"))
     if found == now:
         return _table(run.path / "summary.json")
-    if found in before:  # stopped between the verdict and its table
+    if found in before:  # the process stopped between writing the verdict and its table
         return load(run.path).summary().to_dict()
     raise _not_as_written(run.path / "summary.json")
 
 
 def _table(path: Path) -> dict[str, Any]:
-    """A table's JSON. Raises RunError where it is none."""
+    """Return the JSON object of a table. Raise RunError if the file does not hold one."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {first_line(error)}.") from error
     if not isinstance(found, dict):
-        raise RunError(f"{path} cannot be read: it holds no object.")
+        raise RunError(f"{path} cannot be read: it does not hold a JSON object.")
     return found
 
 
 def _missing(run: RunDirectory, name: str) -> RunError:
     return RunError(
-        f"{run.path} is damaged: {name} is missing; bring back a copy of it, or sample anew."
+        f"{run.path} is damaged: {name} is missing; restore it from a copy, or sample again."
     )
 
 
 def _check(run: RunDirectory, result: dict[str, Any], name: str) -> None:
-    """RunError unless a file is the one that result.json was written with."""
+    """Raise RunError unless a file is the one that result.json was written with."""
     try:
         found = list(digest_of(run.path / name))
     except FileNotFoundError:
@@ -272,14 +279,19 @@ def _check(run: RunDirectory, result: dict[str, Any], name: str) -> None:
 
 def _not_as_written(path: Path) -> RunError:
     return RunError(
-        f"{path} is not what was written: it was damaged, or edited; bring back a copy of it, or sample anew."
+        f"{path} is not what was written: it was damaged or edited; restore it from a copy, or sample again."
     )
 
 
 def verify(path: str | Path) -> dict[str, int]:
-    """Read all of a run directory, finished or not, of `sgld.torch` too: bytes of every file, each found as it was written.
+    """Read every file of a run directory, finished or not, and return the bytes of each file.
 
-    Raises RunError, for the first file that is missing, damaged, edited, or of another run.
+    Every file must be as it was written. Runs of `sgld.torch` are verified too.
+
+    Args:
+      path: the run directory.
+
+    Raises: RunError for the first file that is missing, damaged, edited, or of another run.
 
     Example:
       >>> import tempfile, jax.numpy as jnp, sgld
@@ -294,7 +306,7 @@ def verify(path: str | Path) -> dict[str, int]:
         raise RunError(f"{path} is not a directory.")
     asked = run.begun()
     names = ["run.json", "setup.npz"]
-    # the plan's words are added to run.json once setup.npz is written
+    # the text of the plan is added to run.json after setup.npz is written
     if run.read_arrays("setup.npz") is None and "plan" in asked:
         raise _missing(run, "setup.npz")
     if run.finished() and asked.get("kind") == "torch":
@@ -322,7 +334,7 @@ def verify(path: str | Path) -> dict[str, int]:
 
 
 def _made(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:
-    """ValueError where the parts do not belong together."""
+    """Build Draws from stored parts. Raise ValueError if they do not belong together."""
     chains, count = arrays["step_size"].shape
     leaves = []
     while f"position{len(leaves)}" in arrays:
@@ -356,7 +368,7 @@ def _made(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:
 
 
 def _bins(arrays: dict[str, np.ndarray], chains: int, numbers: int) -> Histogram | None:
-    """ValueError where they are not of these chains and numbers."""
+    """Build the stored histogram. Raise ValueError if it does not fit chains and parameters."""
     if "bins_low" not in arrays:
         return None
     found = Histogram(**{name: arrays[f"bins_{name}"] for name in HISTOGRAM_FIELDS})
@@ -366,9 +378,12 @@ def _bins(arrays: dict[str, np.ndarray], chains: int, numbers: int) -> Histogram
 
 
 def _describe(tree: Any) -> Any:
-    """The shape of a pytree of dicts, lists and tuples in JSON; others become a dict by name."""
+    """Describe a pytree of dicts, lists and tuples in JSON.
+
+    Any other node becomes a dict of its leaves by name.
+    """
     if isinstance(tree, dict) or type(tree).__name__ == "FrozenDict":
-        # in the order of the leaves, which is sorted but for an OrderedDict
+        # in the order of the leaves: sorted, except for an OrderedDict
         keys = list(tree) if isinstance(tree, OrderedDict) else sorted(tree)
         return {"dict": {str(key): _describe(tree[key]) for key in keys}}
     names = getattr(tree, "_fields", None)
@@ -385,7 +400,7 @@ def _rebuild(shape: Any, leaves: Any) -> Any:
     if shape == "leaf":
         leaf = next(leaves, None)
         if leaf is None:
-            raise ValueError("the tree has more leaves than there are positions")
+            raise ValueError("the tree has more leaves than positions are stored")
         return leaf
     ((kind, parts),) = shape.items()
     if kind == "dict":
@@ -395,7 +410,7 @@ def _rebuild(shape: Any, leaves: Any) -> Any:
 
 
 def jsonable(value: Any) -> Any:
-    """Numbers, words, lists and dicts; null for what is not finite, a repr for all else."""
+    """Convert a value to JSON types: null for non-finite numbers, repr() for other objects."""
     if isinstance(value, dict):
         return {str(key): jsonable(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):

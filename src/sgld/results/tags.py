@@ -1,10 +1,10 @@
-"""Short names of the classes that run directories store, independent of the modules that define them.
+"""Provide short names of the classes that run directories store, independent of their modules.
 
-A run directory names a class by its tag, for example "BAOA", and never by the path of a module. A module
-or a class may therefore move or change its name: CLASS_OF_TAG then names the new place under the same tag.
+A run directory names a class by its tag, for example "BAOA", and never by the path of a module. If
+a module or a class moves or gets another name, CLASS_OF_TAG maps the same tag to the new place.
 
-Versions up to commit 0de9404 wrote the path of the module, for example "sgld.sampler.baoa.BAOA". TAG_OF_FORMER_CLASS
-lists these paths as they were then, and never changes.
+Older versions wrote the path of the module, for example "sgld.sampler.baoa.BAOA".
+TAG_OF_FORMER_CLASS lists these paths and never changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-# every class that a file may name, by its module; a class that gets another name keeps its tag in CLASS_OF_TAG
+# every class that a file may name, by its module; a renamed class keeps its tag in CLASS_OF_TAG
 _MODULES = {
     "sgld.approximation.known": "Doubt Known",
     "sgld.approximation.laplace": "Laplace",
@@ -41,7 +41,7 @@ CLASS_OF_TAG = {
     name: f"{module}:{name}" for module, names in _MODULES.items() for name in names.split()
 }
 
-# classes by the module that older versions wrote; those of sgld.typing are in digests alone
+# classes by the module that older versions wrote; those of sgld.typing occur only in digests
 _FORMER_MODULES = {
     "sgld.draws.plan": "Plan Predicted",
     "sgld.draws.setup": "Setup",
@@ -81,7 +81,7 @@ _PATH_OF = {tag: path for path, tag in TAG_OF_FORMER_CLASS.items()}
 
 
 def class_of(written: str) -> Any:
-    """Return the class that a file names, by its tag or by its path of older versions; None for any other name.
+    """Return the class that a file names by tag or former path; None for any other name.
 
     Example:
       >>> from sgld.results.tags import class_of
@@ -124,7 +124,7 @@ def stable_name(kind: type) -> str:
 
 
 def former_name(kind: type) -> str:
-    """Return the name of a class of this library in the digests of versions up to commit 0de9404.
+    """Return the name that older versions used in digests for a class of this library.
 
     Example:
       >>> import sgld

@@ -71,7 +71,7 @@ def test_the_verdict_is_drawn_with_its_numbers(draws):
     assert "biased" in said and any("1.4 times too wide" in text for text in said)
     ratios = np.concatenate([line.get_xdata() for line in figure.axes[0].lines if line.get_marker() == "o"])  # fmt: skip
     assert set(np.round(ratios, 2)) == {1.0, 1.02, 1.4}
-    assert "not measured of these draws" in words(draws.plot("verdict"))
+    assert "not measured for these draws" in words(draws.plot("verdict"))
 
 
 def of_formula(outcome, family):
@@ -111,7 +111,7 @@ def test_the_predictive_check_fits_the_outcome(outcome, family, plot, monkeypatc
 def test_what_cannot_be_drawn_is_told(draws):
     for given, how, said in (
         ("tarce", {}, "Did you mean 'trace'"),
-        ("trace", {"names": ["sgima"]}, "'sgima', which is no parameter.*Did you mean 'sigma'"),
+        ("trace", {"names": ["sgima"]}, "'sgima', which is not a parameter.*Did you mean 'sigma'"),
         ("pair", {"names": ["sigma"]}, "two parameters or more"),
         ("ppc", {}, "do not know their posterior"),
     ):

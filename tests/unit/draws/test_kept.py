@@ -129,7 +129,7 @@ def test_a_finished_run_whose_plan_is_gone_is_not_as_it_was_written(tmp_path):
     run(tmp_path / "run")
     assert "setup.npz" in verify(tmp_path / "run")
     (tmp_path / "run" / "setup.npz").unlink()
-    with pytest.raises(RunError, match=r"is damaged: setup\.npz is missing; bring back a copy"):
+    with pytest.raises(RunError, match=r"is damaged: setup\.npz is missing; restore it"):
         verify(tmp_path / "run")
 
 
