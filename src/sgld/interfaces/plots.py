@@ -78,10 +78,7 @@ def _parameters(draws: Draws, names: Sequence[str] | None, most: int) -> tuple[n
         return np.arange(len(every)), ""
     ess = statistics.Estimates(draws.flat()[0], draws.weights).ess
     lowest = np.sort(np.argsort(np.nan_to_num(ess), kind="stable")[:most])
-    return (
-        lowest,
-        f"{most} of {len(every):,} parameters, those of lowest ESS; names= selects others",
-    )
+    return lowest, f"{most} of {len(every):,} parameters, those with the lowest ESS; see names="
 
 
 def _tree(draws: Draws, parameters: np.ndarray, chosen: Chosen) -> DataTree:

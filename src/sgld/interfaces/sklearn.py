@@ -1,10 +1,7 @@
-"""`SGLDRegressor` and `SGLDClassifier`: scikit-learn estimators on the engine of `sgld.sample`.
+"""Scikit-learn estimators that sample with `sgld.sample`: `SGLDRegressor` and `SGLDClassifier`.
 
-What both estimators have in common: their arguments, their rows, the fit, and what is kept of it.
-
-Draws of a fitted pipeline, by the names that its steps give to columns.
-
-What an estimator says while it is fitted: nothing by default, as scikit-learn's do.
+`draws_of` returns the draws of a fitted pipeline, with the column names that its steps produce. An
+estimator prints nothing while it is fitted, unless `verbose` is set.
 """
 
 from __future__ import annotations
@@ -41,19 +38,20 @@ from .sklearn_models import Form, Kind, Model, Predictor, Rows, distinct, model_
 
 
 def draws_of(fitted: Any) -> Draws:
-    """The draws of a fitted estimator, pipeline or search, parameters by the names of their columns.
+    """Return the draws of a fitted estimator, pipeline or search, named after the columns.
 
-    An estimator knows what it is fitted to: a data frame with names, an array without. What a
-    ColumnTransformer or an encoder hands on is an array (but for `set_output(transform="pandas")`), and only
-    the pipeline knows how its columns are called: its `get_feature_names_out` is asked here.
+    An estimator knows only its own input: a data frame has column names, an array has none. The
+    output of a ColumnTransformer or an encoder is an array (unless `set_output(transform="pandas")`
+    is set), and only the pipeline knows the names of its columns. This function calls its
+    `get_feature_names_out`.
 
     Args:
-      fitted: an SGLDRegressor or SGLDClassifier, a Pipeline that ends with one, or a search over one
-        (GridSearchCV and the like, refitted).
+      fitted: an SGLDRegressor or SGLDClassifier, a Pipeline that ends with one, or a search over
+        one (such as GridSearchCV with refit).
 
-    Returns: `draws_`; with the names x0, x1, ... where no step gives others.
+    Returns: `draws_`; with the names x0, x1, ... if no step provides others.
 
-    Raises: UsageError for what holds no such estimator, or is not fitted.
+    Raises: UsageError if `fitted` holds no such estimator, or is not fitted.
 
     Example:
       >>> import numpy as np, pandas
@@ -86,13 +84,13 @@ def draws_of(fitted: Any) -> Draws:
         AttributeError,
         ValueError,
         NotFittedError,
-    ):  # a step that gives none, or needs those it was given
+    ):  # a step without output names, or one that needs its input names
         return draws
     return replace(draws, names=_renamed(draws.names, list(map(str, names))))
 
 
 def _renamed(names: tuple[str, ...], columns: list[str]) -> tuple[str, ...]:
-    """x3 and x3[setosa] by the name of column 3; what is no column's stays."""
+    """Replace x3 in x3 and x3[setosa] by the name of column 3; keep other names."""
     called = {f"x{j}": name for j, name in enumerate(columns)}
 
     def one(name: str) -> str:
@@ -107,10 +105,10 @@ def _renamed(names: tuple[str, ...], columns: list[str]) -> tuple[str, ...]:
 
 @contextmanager
 def told_of_fit(estimator: Any, rows: int, columns: int) -> Iterator[None]:
-    """With `verbose`, the stages of a fit while it goes on, and at its end a line that stays.
+    """If `verbose` is set, show the stages of a fit, and print a line at its end.
 
-    A search, or a cross-validation, makes many fits, of which each is over before the first telling
-    where there is no terminal: their lines say how far it is.
+    A search or a cross-validation makes many short fits. Without a terminal each ends before its
+    first progress message, so the lines show the progress.
     """
     if not estimator.verbose:
         yield
@@ -134,7 +132,7 @@ PRIOR_OF_PENALTY = {"l2": "normal(0, {})", "l1": "laplace(0, {})"}
 
 
 class Estimator(BaseEstimator):
-    """What both have in common: the arguments, the rows, the fit."""
+    """Common base of both estimators: arguments, rows and fit."""
 
     n_features_in_: int
 
@@ -162,7 +160,7 @@ class Estimator(BaseEstimator):
         self.verbose = verbose
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, *, first: bool, numeric: bool) -> tuple:
-        """Checked arrays X [n, p], y [n] as they came, and weights [n]."""
+        """Check the arrays and return X [n, p], y [n] and weights [n]."""
         for name, values in {"X": X, "y": y, "sample_weight": sample_weight}.items():
             unmasked(name, values)
         _refuse_twins(X)
@@ -171,23 +169,23 @@ class Estimator(BaseEstimator):
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
         if (weight < 0).any():
             raise DataError(f"sample_weight must not be negative. Got {weight.min():g}.")
-        if not weight.any():  # which scikit-learn 1.6 lets pass
+        if not weight.any():  # scikit-learn 1.6 accepts it
             raise DataError("sample_weight must contain at least one non-zero number.")
         return X, y, weight
 
     def _form(self, kind: Kind, labels: tuple[str, ...] = ()) -> Form:
-        """The structure of the model, from the arguments."""
+        """Return the structure of the model that the arguments define."""
         check_tolerance(self.tolerance)
         sizes = np.atleast_1d(np.asarray(self.hidden_layer_sizes, dtype=object))
         for size in sizes:
             whole_number("hidden_layer_sizes", size)
         density = slopes = None
         if self.prior is not None and self.penalty is not None:
-            raise UsageError("prior and penalty are two ways to say the same; give one of them.")
+            raise UsageError("prior and penalty both set the prior; give only one of them.")
         if self.penalty is None and self.C != 1.0:
             raise UsageError(
-                f"C is the strength of a penalty, and there is none. Got C={self.C!r}; add "
-                'penalty="l2" (or "l1"), or leave C and say the prior itself: prior="normal(0, 1)".'
+                f"C is the strength of a penalty, but penalty is None. Got C={self.C!r}; add "
+                'penalty="l2" (or "l1"), or leave out C and set the prior: prior="normal(0, 1)".'
             )
         if self.prior is not None:
             density = parse_prior(self.prior)
@@ -207,7 +205,7 @@ class Estimator(BaseEstimator):
         )  # fmt: skip
 
     def _fit(self, rows: Rows, form: Form, *, first: bool) -> Self:
-        """Draw, judge, and keep what predictions need."""
+        """Sample the posterior, and store the verdict and what predictions need."""
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         model = model_of(rows, form, seed)
         with told_of_fit(self, rows.count, len(form.names)):
@@ -219,7 +217,7 @@ class Estimator(BaseEstimator):
                     model.posterior, model.data, start, seed=seed, tolerance=self.tolerance,
                     max_seconds=self.max_seconds, progress=bool(self.verbose),
                 )  # fmt: skip
-                if form.hidden:  # linear models have an output that does this
+                if form.hidden:  # the posterior of a linear model has an output that does this
                     draws = _unstandardised(draws, form, model.standard.stretch)
             self.verdict_ = draws.verdict
         self.draws_ = _alone(draws, rows)
@@ -228,15 +226,18 @@ class Estimator(BaseEstimator):
         self._set_coefficients(form)
         if self.verdict_.word != "trusted":
             said = (
-                f"{type(self).__name__} is fitted, and its draws are not trusted: {self.verdict_}"
+                f"{type(self).__name__} is fitted, but its draws are not trusted: {self.verdict_}"
             )
             warnings.warn(said, ConvergenceWarning, stacklevel=3)
         return self
 
     def _set_coefficients(self, form: Form) -> None:
-        """Posterior means, in scikit-learn's shapes; none of networks, whose weights change places."""
+        """Set posterior means in scikit-learn's shapes.
+
+        A network has none, since its units can permute.
+        """
         if form.hidden:
-            for name in ("coef_", "intercept_"):  # of a fit before
+            for name in ("coef_", "intercept_"):  # from an earlier fit
                 vars(self).pop(name, None)
             return
         mean = self.draws_.mean()
@@ -255,7 +256,7 @@ class Estimator(BaseEstimator):
 
 @contextmanager
 def _naming_words(X: Any) -> Iterator[None]:
-    """scikit-learn's error for cells that are no numbers, with the column of a data frame where they stand."""
+    """Add the column of a data frame to scikit-learn's error for cells that are not numbers."""
     try:
         yield
     except ValueError as error:
@@ -265,24 +266,24 @@ def _naming_words(X: Any) -> Iterator[None]:
                     float(cell)
                 except (TypeError, ValueError):
                     raise DataError(
-                        f"column {str(name)!r} of X holds {cell!r}, which is no number (could not convert it to float); "
+                        f"column {str(name)!r} of X holds {cell!r}, which is not a number (could not convert it to float); "
                         "encode it (sklearn.preprocessing.OneHotEncoder), or fit a formula (sgld.fit)."
                     ) from error
         raise
 
 
 def _refuse_twins(X: Any) -> None:
-    """DataError for a data frame two of whose columns have one name."""
+    """Raise DataError for a data frame with two columns of the same name."""
     names = list(map(str, getattr(X, "columns", ())))
     twins = sorted({name for name in names if names.count(name) > 1})
     if twins:
         raise DataError(
-            f"X has several columns called {', '.join(map(repr, twins))}; rename them, or keep one."
+            f"X has several columns named {', '.join(map(repr, twins))}; rename them, or keep one."
         )
 
 
 def joined(seen: Rows, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
-    """Rows so far and more."""
+    """Return the previous rows and the new ones together."""
     rows = distinct(
         np.concatenate([seen.x, x]),
         np.concatenate([seen.y, y]),
@@ -292,12 +293,12 @@ def joined(seen: Rows, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows
 
 
 def _resumed(model: Model, draws: Draws) -> Any:
-    """Where the last fit ended, as a standardised position to search from."""
+    """Return the last position of the previous fit, standardised, as the start of the search."""
     form, at, chain = model.form, model.standard, int(draws.healthy[0])
     last = jax.tree.map(lambda leaf: np.asarray(leaf[chain, -1], np.float32), draws.position)
     if jax.tree.map(np.shape, last) != jax.tree.map(np.shape, model.posterior.init):
-        return None  # another structure, by set_params
-    if form.hidden:  # means of weights mean nothing: units may have changed places
+        return None  # set_params changed the structure
+    if form.hidden:  # means of weights have no meaning, since units can permute
         return {**last, **{name: last[name] / np.float32(at.stretch) for name in form.dispersion}}
     found = {name: np.asarray(value) for name, value in draws.mean().items()}
     coef = found["coef"]
@@ -323,11 +324,14 @@ def _unstandardised(draws: Draws, form: Form, stretch: float) -> Draws:
 
 
 def _alone(draws: Draws, rows: Rows) -> Draws:
-    """Arrays and words alone, to be pickled, and the number of the user's rows: without padding, equal ones counted."""
+    """Return draws that hold only arrays and text, so that they can be pickled.
+
+    The number of rows is the user's: without padding, and with equal rows counted.
+    """
     info = {**draws.info, "num_data": rows.count}
     if draws.plan is not None:
         misread = ()
-        if not (rows.weight == 1).all():  # a row's score counts as often as the row, not once
+        if not (rows.weight == 1).all():  # the score of a row counts as often as the row
             misread = misfit_notes(draws.plan.misfit, draws.plan.num_data)
         notes = [rows.said(note) for note in draws.plan.notes if note not in misread]
         info["plan"] = {**draws.plan.describe(), "notes": notes}
@@ -343,32 +347,33 @@ class SGLDRegressor(RegressorMixin, Estimator):
         y ~ N(intercept + x' coef, sigma^2)
 
     Args:
-      prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" of every
+      prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" for every
         coefficient, the intercept included, on the scale of X and y. None: independent normals with
-        sd 2.5 times the outcome's per sd of the column, the intercept's about the mean outcome at the
-        columns' means. sigma is half-normal with the outcome's sd.
-      penalty: instead of prior: "l2", normal(0, sqrt(C)) of every slope; "l1", laplace(0, C). The
-        intercept keeps its default.
-      C: of penalty; UsageError where it is given without.
-      fit_intercept: whether there is an intercept.
+        sd 2.5 times the outcome's sd per sd of the column; the intercept's prior is centered at the
+        mean outcome at the columns' means. sigma is half-normal with the outcome's sd.
+      penalty: instead of prior: "l2", normal(0, sqrt(C)) for every slope; "l1", laplace(0, C). The
+        intercept keeps its default prior.
+      C: the strength of the penalty; UsageError without `penalty`.
+      fit_intercept: whether the model has an intercept.
       hidden_layer_sizes: units of the hidden layers of a network with tanh units; () for a linear
         model. Columns and outcome are standardised, weights of a layer ~ normal(0, 2.5 / sqrt(units
-        below)), biases normal(0, 1), or all of them `prior`. Draws are of these weights, and of sigma
-        in the unit of y.
+        below)), biases normal(0, 1), or all of them `prior`. The draws are those of these weights,
+        and of sigma in the unit of y.
       tolerance: acceptable relative error of the posterior sd, in (0, .5].
-      max_seconds: of one fit, compilation apart.
+      max_seconds: time limit of one fit, without compilation.
       random_state: a seed, a RandomState, or None for another seed at each fit.
-      verbose: 0 says nothing; 1 shows the stages on standard error, and a line for each fit.
+      verbose: 0: print nothing; 1: show the stages on standard error, and a line for each fit.
 
     Attributes:
-      coef_, intercept_: posterior means, [p] and a number; of linear models.
-      draws_: `sgld.Draws` of {"coef", "intercept", "sigma"}: `draws_.summary()`, `draws_.to_arviz()`.
-      verdict_: what the run says of itself; where it is not `trusted`, `fit` warns with it once.
-      n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+      coef_, intercept_: posterior means, [p] and a number; only for linear models.
+      draws_: `sgld.Draws` of {"coef", "intercept", "sigma"}: `draws_.summary()`,
+        `draws_.to_arviz()`.
+      verdict_: the verdict of the run; if it is not `trusted`, `fit` warns once.
+      n_features_in_, feature_names_in_: as for any scikit-learn estimator.
 
-    A row of weight w counts as w equal rows; rows of weight 0 are left out. With fewer than 10 rows
-    for each coefficient, or next to no noise, and a normal prior, draws are independent, in closed
-    form (sigma is then at least a thousandth of the outcome's sd).
+    A row of weight w counts as w equal rows; rows of weight 0 are left out. If there are fewer than
+    10 rows for each coefficient, or almost no noise, and the prior is normal, the draws are
+    independent, in closed form (sigma is then at least a millionth of the outcome's sd).
 
     Example:
       >>> import numpy as np
@@ -393,20 +398,24 @@ class SGLDRegressor(RegressorMixin, Estimator):
         Args:
           X: [n, p], finite.
           y: [n].
-          sample_weight: [n], not negative: what each row counts. None: 1.
+          sample_weight: [n], not negative: the weight of each row. None: 1.
 
-        Raises: DataError and ValueError for other rows; UsageError for a wrong argument of the estimator.
+        Raises: DataError and ValueError for other rows; UsageError for a wrong argument of the
+        estimator.
         """
         X, y, weight = self._rows(X, y, sample_weight, first=True, numeric=True)
         return self._fit(distinct(X, y, weight), self._form("gaussian"), first=True)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit again on all rows so far and these, beginning where the last fit ended.
+        """Fit again on all previous rows and these, starting from the end of the last fit.
+
+        The posterior is that of one `fit` on all rows; the estimator keeps its rows for this
+        purpose.
 
         Args:
-          X, y, sample_weight: as for `fit`.
-
-        The posterior is that of one `fit` on all of them; the estimator keeps its rows for that.
+          X: as for `fit`.
+          y: as for `fit`.
+          sample_weight: as for `fit`.
         """
         first = not hasattr(self, "_seen")
         X, y, weight = self._rows(X, y, sample_weight, first=first, numeric=True)
@@ -414,29 +423,30 @@ class SGLDRegressor(RegressorMixin, Estimator):
         return self._fit(rows, self._form("gaussian"), first=first)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R^2 of the posterior means of y, as of any regressor.
+        """Return R^2 of the posterior means of y, as any regressor does.
 
         Args:
           X: [n, p].
           y: [n].
-          sample_weight: [n], not negative: what each row counts. None: 1.
+          sample_weight: [n], not negative: the weight of each row. None: 1.
 
-        Raises: DataError where cells of y or of sample_weight are masked.
+        Raises: DataError if y or sample_weight has masked cells.
         """
         return super().score(X, unmasked("y", y), unmasked("sample_weight", sample_weight))
 
     def predict(
         self, X: Any, return_std: bool = False, return_interval: bool | float = False
     ) -> Any:
-        """Posterior mean of y for every row of X, and how far y may lie from it.
+        """Return the posterior mean of y for every row of X, and optionally its sd and interval.
 
         Args:
           X: [n, p].
-          return_std: also return the sd of y [n], its noise included.
+          return_std: also return the sd of y [n], noise included.
           return_interval: also return the ends [n, 2] of a central interval that holds y with this
             probability; True: .9.
 
-        Returns: the means [n], or a tuple of them and what else was asked for, in this order.
+        Returns: the means [n], or a tuple of the means and the other requested arrays, in this
+        order.
         """
         X = self._columns(X)
         linear = hasattr(self, "coef_")
@@ -456,30 +466,31 @@ class SGLDRegressor(RegressorMixin, Estimator):
 class SGLDClassifier(ClassifierMixin, Estimator):
     """Bayesian logistic regression (or a neural network), with a verdict on its draws.
 
-        P(y = 1) = sigmoid(intercept + x' coef);  of K > 2 classes softmax(intercept + coef x)
+        P(y = 1) = sigmoid(intercept + x' coef);  for K > 2 classes softmax(intercept + coef x)
 
     Args:
-      prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" of every
+      prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" for every
         coefficient, intercepts included, on the scale of X. None: independent normals with sd 2.5
-        per sd of the column, the intercepts' about the classes' shares at the columns' means.
-      penalty: instead of prior: "l2", normal(0, sqrt(C)) of every slope; "l1", laplace(0, C). The
-        posterior's mode is then what LogisticRegression finds with that penalty and C, but for the
-        intercept, which keeps its default prior.
-      C: of penalty; UsageError where it is given without.
-      fit_intercept: whether there is an intercept.
+        per sd of the column; the intercepts' priors are centered at the classes' shares at the
+        columns' means.
+      penalty: instead of prior: "l2", normal(0, sqrt(C)) for every slope; "l1", laplace(0, C). The
+        posterior's mode is then the estimate of LogisticRegression with that penalty and C, except
+        for the intercept, which keeps its default prior.
+      C: the strength of the penalty; UsageError without `penalty`.
+      fit_intercept: whether the model has an intercept.
       hidden_layer_sizes: units of the hidden layers of a network, as in `SGLDRegressor`.
       tolerance: acceptable relative error of the posterior sd, in (0, .5].
-      max_seconds: of one fit, compilation apart.
+      max_seconds: time limit of one fit, without compilation.
       random_state: a seed, a RandomState, or None for another seed at each fit.
-      verbose: 0 says nothing; 1 shows the stages on standard error, and a line for each fit.
+      verbose: 0: print nothing; 1: show the stages on standard error, and a line for each fit.
 
     Attributes:
       classes_: [K], in order.
-      coef_, intercept_: posterior means, [1, p] and [1] of two classes (the log odds of the second),
-        else [K, p] and [K]; of linear models.
+      coef_, intercept_: posterior means, [1, p] and [1] for two classes (the log odds of the
+        second), else [K, p] and [K]; only for linear models.
       draws_: `sgld.Draws` of {"coef", "intercept"}, coef [p] or [p, K].
-      verdict_: what the run says of itself; where it is not `trusted`, `fit` warns with it once.
-      n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+      verdict_: the verdict of the run; if it is not `trusted`, `fit` warns once.
+      n_features_in_, feature_names_in_: as for any scikit-learn estimator.
 
     A row of weight w counts as w equal rows; rows of weight 0 are left out.
 
@@ -494,7 +505,7 @@ class SGLDClassifier(ClassifierMixin, Estimator):
       array([0, 0])
       >>> round(model.score(X[:, :3], y), 1)
       0.9
-      >>> few = SGLDClassifier(random_state=0)  # rows that come one part after another
+      >>> few = SGLDClassifier(random_state=0)  # rows that arrive in parts
       >>> few.partial_fit(X[:100, :3], y[:100], classes=[0, 1]).classes_
       array([0, 1])
     """
@@ -507,9 +518,10 @@ class SGLDClassifier(ClassifierMixin, Estimator):
         Args:
           X: [n, p], finite.
           y: [n], classes of at least two kinds.
-          sample_weight: [n], not negative: what each row counts. None: 1.
+          sample_weight: [n], not negative: the weight of each row. None: 1.
 
-        Raises: DataError and ValueError for other rows; UsageError for a wrong argument of the estimator.
+        Raises: DataError and ValueError for other rows; UsageError for a wrong argument of the
+        estimator.
         """
         X, y, weight = self._rows(X, y, sample_weight, first=True, numeric=False)
         check_classification_targets(y)
@@ -519,13 +531,16 @@ class SGLDClassifier(ClassifierMixin, Estimator):
         return self._fit(distinct(X, codes, weight), self._class_form(), first=True)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Fit again on all rows so far and these, beginning where the last fit ended.
+        """Fit again on all previous rows and these, starting from the end of the last fit.
+
+        The posterior is that of one `fit` on all rows; the estimator keeps its rows for this
+        purpose.
 
         Args:
-          X, y, sample_weight: as for `fit`; y may lack classes.
-          classes: all classes there are; needed at the first call, and then fixed.
-
-        The posterior is that of one `fit` on all of them; the estimator keeps its rows for that.
+          X: as for `fit`.
+          y: as for `fit`; classes may be missing.
+          classes: all classes; required at the first call, and fixed afterwards.
+          sample_weight: as for `fit`.
         """
         first = not hasattr(self, "_seen")
         if first and classes is None:
@@ -544,41 +559,51 @@ class SGLDClassifier(ClassifierMixin, Estimator):
         return self._fit(rows, self._class_form(), first=first)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
-        """Posterior mean of each class's probability for every row of X, in the order of classes_."""
+        """Return the posterior mean of each class's probability for every row of X.
+
+        The columns are in the order of classes_.
+
+        Args:
+          X: [n, p].
+        """
         X = self._columns(X)
         return self._predictor.probabilities(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of rows whose class is predicted, as of any classifier.
+        """Return the share of rows whose class is predicted correctly, as any classifier does.
 
         Args:
           X: [n, p].
           y: [n], classes.
-          sample_weight: [n], not negative: what each row counts. None: 1.
+          sample_weight: [n], not negative: the weight of each row. None: 1.
 
-        Raises: DataError where cells of y or of sample_weight are masked.
+        Raises: DataError if y or sample_weight has masked cells.
         """
         return super().score(X, unmasked("y", y), unmasked("sample_weight", sample_weight))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class [n] for every row of X."""
+        """Return the most probable class [n] for every row of X.
+
+        Args:
+          X: [n, p].
+        """
         most = self.predict_proba(X).argmax(axis=1)
         return self.classes_[most]
 
     def _check_classes(self) -> None:
         if len(self.classes_) < 2:
             raise DataError(
-                f"y holds one class alone, {self.classes_.tolist()[0]!r}; a classifier needs rows of two at least."
+                f"y holds only one class, {self.classes_.tolist()[0]!r}; a classifier needs at least two."
             )
 
     def _codes(self, y: np.ndarray) -> np.ndarray:
-        """Classes by their number. Raises DataError for one that is not in classes_."""
+        """Return the indices of classes. Raise DataError for a class that is not in classes_."""
         bad = ~np.isin(y, self.classes_)
         if bad.any():
             row = int(np.argmax(bad))
             raise DataError(
-                f"y is {y[row]!r} in row {row}, which is none of the classes {list(self.classes_)}; name "
-                "all classes at the first call to partial_fit, or fit anew."
+                f"y is {y[row]!r} in row {row}, which is not one of the classes {list(self.classes_)}; pass "
+                "all classes at the first call to partial_fit, or fit again."
             )
         return np.searchsorted(self.classes_, y)
 

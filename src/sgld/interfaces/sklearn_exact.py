@@ -1,8 +1,8 @@
-"""Linear regression with a normal prior of its coefficients: independent draws from the posterior itself.
+"""Linear regression with a normal prior of its coefficients: independent draws from the posterior.
 
     y_i | beta, sigma ~ N(x_i' beta, sigma^2 / w_i),     M beta ~ N(m, diag(s^2)),     sigma ~ half-normal
 
-Given sigma the coefficients are normal, and sigma alone is a number on a line, whose density is known.
+Given sigma the coefficients are normal, and the density of sigma, a single number, is known.
 With beta = b0 + L u, u ~ N(0, I) a priori, and the singular values d of W^{1/2} X L = U diag(d) V',
 a = U' W^{1/2} (y - X b0):
 
@@ -10,8 +10,9 @@ a = U' W^{1/2} (y - X b0):
     log p(sigma | y) = log p(sigma) - n log sigma - sum_j log(1 + d_j^2 / sigma^2) / 2
                        - RSS / (2 sigma^2) - sum_j a_j^2 / (d_j^2 + sigma^2) / 2,     n = sum_i w_i
 
-For few rows, and for outcomes that the columns explain exactly: sigma has then no end above 0 that
-chains could find, and is held above MIN_SIGMA_SDS sds of the outcome; where that has a say, the verdict tells it.
+This method is used for few rows, and for outcomes that the columns explain exactly. In the latter
+case sigma has no lower end above 0 that chains could find. It is bounded below by MIN_SIGMA_SDS sds
+of the outcome, and the verdict says so if the bound affects the draws.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from ..results.draws import Draws
 from ..results.verdict import Verdict
 from .sklearn_models import Model, Rows
 
-# of the outcome's sd, the least sigma: that of rounding in X and y is 1e-8 or so where these were float32
+# lower bound of sigma, in sds of the outcome; rounding of float32 X and y gives about 1e-8
 MIN_SIGMA_SDS = 1e-6
-MAX_QUIET_SIGMA_SDS = 0.01  # of the outcome's sd, noise next to none
-# rows for each coefficient, below which the posterior is far from Gaussian
+MAX_QUIET_SIGMA_SDS = 0.01  # sds of the outcome; smaller noise counts as almost none
+# rows per coefficient below which the posterior is far from Gaussian
 MIN_COEFFICIENT_ROWS = 10
 EXACT_CHAINS, CHAIN_DRAWS = 4, 1000
 SIGMA_GRID_POINTS = 4001
-MAX_FLOORED_SHARE = 0.01  # share of the draws that the floor may hold untold
+MAX_FLOORED_SHARE = 0.01  # share of draws at the lower bound above which the verdict reports it
 EXACT_VERDICT = Verdict(
     "trusted", ("independent draws from the posterior itself, in closed form.",)
 )
 
 
 def is_for(model: Model, rows: Rows) -> bool:
-    """Whether draws are made here: a normal prior, and few rows or next to no noise."""
+    """Return whether this method applies: a normal prior, and few rows or almost no noise."""
     form = model.form
     known = form.density is None or form.density.func is normal
     if form.kind != "gaussian" or form.hidden or not known:
@@ -54,7 +55,7 @@ def is_for(model: Model, rows: Rows) -> bool:
 
 
 def _whitened(model: Model, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """W^{1/2} X with the intercept's column last, W^{1/2} y, and W^{1/2}, standardised."""
+    """Return W^{1/2} X with the intercept's column last, W^{1/2} y, and W^{1/2}, standardised."""
     root = np.sqrt(rows.weight)
     x = model.standard.columns(rows.x)
     if model.form.intercept:
@@ -63,11 +64,11 @@ def _whitened(model: Model, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def exact_draws(model: Model, rows: Rows, seed: int) -> Draws:
-    """Independent draws from the posterior of a regression, as four chains."""
+    """Return independent draws from the posterior of a regression, as four chains."""
     rng = np.random.default_rng(seed)
     x, y, _ = _whitened(model, rows)
     b0, L = _prior(model)
-    # with fewer rows than columns V's other columns span what the rows tell nothing of
+    # with fewer rows than columns, V's other columns span the directions without information
     U, d, Vt = np.linalg.svd(x @ L, full_matrices=len(x) < len(b0))
     rank, p = len(d), len(b0)
     r = y - x @ b0
@@ -88,11 +89,11 @@ def exact_draws(model: Model, rows: Rows, seed: int) -> Draws:
 
 def _held(model: Model) -> str:
     least = f"{MIN_SIGMA_SDS * model.standard.stretch:.2g}"
-    return f"the columns explain the outcome exactly: sigma has no end above 0, and was held above {least}."
+    return f"the columns explain the outcome exactly: sigma has no lower limit above 0 and was bounded below by {least}."
 
 
 def _prior(model: Model) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "p p"]]:
-    """b0 and L of beta = b0 + L u, standardised."""
+    """Return b0 and L of beta = b0 + L u, standardised."""
     form, at = model.form, model.standard
     p, intercept = len(form.names), int(form.intercept)
     center, sd = np.zeros(p + intercept), np.full(p + intercept, DEFAULT_PRIOR_SDS)
@@ -115,12 +116,12 @@ def _prior(model: Model) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "p 
 def _sigma(
     d: np.ndarray, a: np.ndarray, rss: float, n: float, uniform: np.ndarray
 ) -> Float[np.ndarray, " S"]:
-    """Draws of sigma: its distribution function on a grid of log sigma, inverted."""
+    """Draw sigma by inverting its distribution function on a grid of log sigma."""
     low, high = np.log(MIN_SIGMA_SDS), np.log(30.0)
-    for _ in range(2):  # where the mass lies, then finely there
+    for _ in range(2):  # first locate the mass, then refine the grid there
         grid = np.linspace(low, high, SIGMA_GRID_POINTS)
         s2 = np.exp(2 * grid)[:, None]
-        logs = (1 - n) * grid - 0.5 * (s2[:, 0] + rss / s2[:, 0])  # 1: of d sigma / d log sigma
+        logs = (1 - n) * grid - 0.5 * (s2[:, 0] + rss / s2[:, 0])  # 1 is from d sigma / d log sigma
         logs -= 0.5 * np.sum(np.log1p(d**2 / s2) + a**2 / (d**2 + s2), axis=1)
         inside = np.flatnonzero(logs > logs.max() - 40)
         low, high = grid[max(inside[0] - 1, 0)], grid[min(inside[-1] + 1, SIGMA_GRID_POINTS - 1)]

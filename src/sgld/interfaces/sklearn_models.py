@@ -1,18 +1,18 @@
-"""Regressions and classifiers on arrays: rows, prior and posterior, without a formula.
+"""Rows, prior and posterior of regressions and classifiers on arrays, without a formula.
 
-A position is {"coef": [p] or [p, K], "intercept": () or [K], "sigma": ()}; in networks with "hidden",
-one {"kernel": [n, m], "bias": [m]} per hidden layer, and coef has as many rows as the last has units.
-It is sampled for standardised columns and, in regressions, a standardised outcome, as formulas are
-(`models.formula`),
+A position is {"coef": [p] or [p, K], "intercept": () or [K], "sigma": ()}. A network also has
+"hidden", one {"kernel": [n, m], "bias": [m]} per hidden layer, and coef has one row per unit of the
+last layer. Positions are sampled for standardised columns and, in regressions, a standardised
+outcome, as for formulas (`models.formula`),
 
     x_j -> (x_j - center_j) / scale_j,     y -> (y - shift) / stretch
 
-and, without hidden layers, reported on the scale of the columns as they came. A datum is
-(x [p], y, weight). Functions are module-level and numbers leaves, and rows are padded with weight 0 to
-a rounded number, so that fits of one structure, the folds of a cross-validation say, share all that is
-compiled.
+and, without hidden layers, reported on the original scale of the columns. A datum is (x [p], y,
+weight). Functions are module-level, numbers are leaves, and rows are padded with weight 0 to a
+rounded number. Fits of one structure, such as the folds of a cross-validation, therefore share all
+compiled code.
 
-What a fitted model says of new rows: arrays alone, in NumPy and in bounded memory.
+`Predictor` computes predictions for new rows from arrays only, in NumPy and in bounded memory.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from ..results.draws import Draws
 
 PyTree = Any
 Kind = Literal["gaussian", "bernoulli", "categorical"]
-# rows that any fit is padded to; up to which to a power of 2
+# least number of padded rows; number up to which rows are padded to a power of 2
 MIN_PADDED_ROWS, MAX_POWER_OF_2_ROWS = 64, 4096
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that differ from each other, each with the sum of its weights.
+    """Distinct rows, each with the sum of its weights.
 
     Attributes:
       x: [n, p].
-      y: [n], numbers, or classes by their number.
+      y: [n], numbers, or indices of classes.
       weight: [n], positive.
-      given: rows that they were before equal ones became one; 0: as many.
+      given: the number of rows before equal rows were merged; 0: the same number.
     """
 
     x: Float[np.ndarray, "n p"]
@@ -59,11 +59,11 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """The user's rows that count."""
+        """Number of the user's rows with positive weight."""
         return self.given or len(self.y)
 
     def said(self, note: str) -> str:
-        """A sentence on as many rows as the model is padded to, of the user's rows."""
+        """Replace the padded number of rows in a note by the user's number of rows."""
         of = (
             f"{len(self.y):,} different rows"
             if self.count != len(self.y)
@@ -74,10 +74,10 @@ class Rows:
 
 
 def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
-    """Equal rows as one, rows of weight 0 left out, in an order that depends on the rows alone.
+    """Merge equal rows, leave out rows of weight 0, and sort the rest by their values.
 
-    So a row of weight 2 and two rows of weight 1 are the same data to the last bit, and so are the
-    draws; nor does the order make a difference in which rows came.
+    A row of weight 2 and two rows of weight 1 are then the same data to the last bit, and give the
+    same draws. The order in which rows arrive makes no difference either.
     """
     counts = weight > 0
     table = np.column_stack([x[counts], y[counts]]).astype(np.float64) + 0.0  # -0.0 is 0.0
@@ -88,9 +88,10 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
 
 
 def rounded(count: int) -> int:
-    """`count` rounded up to 64, 128, ... 4096, and then 5120, 6144, 7168, 8192, ...: at most a fifth is padding.
+    """Round `count` up to 64, 128, ... 4096, and then to 5120, 6144, 7168, 8192, ...
 
-    Of fewer rows a second compilation costs more than any padding: a table and its folds are of one size more often.
+    At most a fifth is padding above 4096. For fewer rows a second compilation costs more than the
+    padding, so the sizes are coarser: a table and its folds then have the same size more often.
     """
     if count <= MAX_POWER_OF_2_ROWS:
         return max(MIN_PADDED_ROWS, 2 ** (count - 1).bit_length())
@@ -100,7 +101,7 @@ def rounded(count: int) -> int:
 
 @dataclass(frozen=True)
 class Standard:
-    """How columns and outcome are standardised.
+    """Standardisation of columns and outcome.
 
     Attributes:
       center, scale: [p], of the columns; without an intercept 0 and the root mean square.
@@ -114,7 +115,7 @@ class Standard:
 
     @classmethod
     def of(cls, rows: Rows, kind: Kind, intercept: bool) -> Standard:
-        """Weighted means and sds; what is constant has a scale of 1."""
+        """Compute weighted means and sds; a constant column has a scale of 1."""
         center, scale = _mean_and_sd(rows.x, rows.weight, intercept)
         if kind != "gaussian":
             return cls(center, scale, 0.0, 1.0)
@@ -122,16 +123,16 @@ class Standard:
         return cls(center, scale, float(shift[0]), float(stretch[0]))
 
     def columns(self, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n p"]:
-        """Standardised columns."""
+        """Return the standardised columns."""
         return (x - self.center) / self.scale
 
     def outcome(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Standardised outcomes."""
+        """Return the standardised outcomes."""
         return (y - self.shift) / self.stretch
 
     @property
     def numbers(self) -> tuple[Any, ...]:
-        """Of `original`."""
+        """Arguments of `original`."""
         parts = (self.center, self.scale, self.shift, self.stretch)
         return tuple(np.asarray(part, np.float64) for part in parts)
 
@@ -147,16 +148,18 @@ def _mean_and_sd(x: np.ndarray, weight: np.ndarray, centred: bool) -> tuple[np.n
 
 @dataclass(frozen=True)
 class Form:
-    """The structure of a model, and its prior.
+    """Structure of a model, and its prior.
 
     Attributes:
-      kind: the law of the outcome.
-      names: of the columns.
-      labels: of the K classes of "categorical".
-      intercept: whether there is one.
+      kind: the distribution of the outcome.
+      names: the names of the columns.
+      labels: the names of the K classes of "categorical".
+      intercept: whether the model has an intercept.
       hidden: units of the hidden layers.
-      density: log density of one coefficient on the scale of its column; None: scaled from the data.
-      slopes: whether `density` leaves the intercept to the data's scale.
+      density: log density of one coefficient on the scale of its column; None: scaled from the
+        data.
+      slopes: whether `density` applies only to slopes, and the intercept's prior is scaled from the
+        data.
     """
 
     kind: Kind
@@ -169,16 +172,16 @@ class Form:
 
     @property
     def tail(self) -> tuple[int, ...]:
-        """Axes of what the model says of one row."""
+        """Axes of the model's output for one row."""
         return (len(self.labels),) if self.kind == "categorical" else ()
 
     @property
     def dispersion(self) -> tuple[str, ...]:
-        """Names of positive parameters beside the coefficients."""
+        """Names of positive parameters in addition to the coefficients."""
         return ("sigma",) if self.kind == "gaussian" else ()
 
     def parameters(self) -> tuple[str, ...]:
-        """Names of a linear model's parameters, in the order of a flat position."""
+        """Return the names of a linear model's parameters, in the order of a flat position."""
         coef = [f"{n}[{k}]" for n in self.names for k in self.labels] or list(self.names)
         constant = [f"Intercept[{k}]" for k in self.labels] or ["Intercept"]
         return (*coef, *(constant if self.intercept else ()), *self.dispersion)
@@ -186,14 +189,14 @@ class Form:
 
 @dataclass(frozen=True)
 class Model:
-    """What is sampled.
+    """Model to sample.
 
     Attributes:
       form: its structure.
-      posterior: of standardised positions.
+      posterior: the posterior of standardised positions.
       data: (x, y, weight) of the rows, standardised and padded, float32.
-      standard: how.
-      center: [K] or (), the intercept that the prior is centred at.
+      standard: the standardisation.
+      center: [K] or (), the center of the intercept's prior.
     """
 
     form: Form
@@ -204,7 +207,7 @@ class Model:
 
 
 def model_of(rows: Rows, form: Form, seed: int) -> Model:
-    """The model of some rows; `seed` is of the weights that a network's search begins with."""
+    """Build the model of some rows; `seed` draws the first weights of a network."""
     standard = Standard.of(rows, form.kind, form.intercept)
     dispersion = {name: jnp.float32(1.0) for name in form.dispersion}
     center = _typical(rows, form)
@@ -233,7 +236,7 @@ def _padded(values: np.ndarray, count: int) -> Float[np.ndarray, "count ..."]:
 
 
 def _typical(rows: Rows, form: Form) -> np.ndarray:
-    """The intercept of the shares of the classes, each with half a row more; 0 of regressions."""
+    """Return the intercept at the classes' shares, plus half a row each; 0 for regressions."""
     if form.kind == "gaussian" or not form.intercept:
         return np.zeros(form.tail)
     count = max(2, len(form.labels))
@@ -242,7 +245,7 @@ def _typical(rows: Rows, form: Form) -> np.ndarray:
 
 
 def _start(p: int, form: Form, center: np.ndarray, rng: np.random.Generator) -> PyTree:
-    """Coefficients of 0; where that is a saddle, with hidden layers, a draw of weights."""
+    """Return coefficients of 0, or a draw of weights for a network, where 0 is a saddle point."""
     widths = (p, *form.hidden)
     shape = (widths[-1], *form.tail)
     coef = rng.standard_normal(shape) / np.sqrt(widths[-1]) if form.hidden else np.zeros(shape)
@@ -260,11 +263,11 @@ def _start(p: int, form: Form, center: np.ndarray, rng: np.random.Generator) -> 
     return init
 
 
-# -- densities: module-level, so that all fits share them -------------------------------------
+# -- densities: module-level, so that all fits share compiled code ----------------------------
 
 
 def linear_predictor(position: PyTree, x: Float[Array, " p"]) -> Array:
-    """coef' h + intercept, with h = x, or the last hidden layer's tanh units."""
+    """Return coef' h + intercept, with h = x, or the last hidden layer's tanh units."""
     for layer in position.get("hidden", ()):
         x = jnp.tanh(jnp.dot(x, layer["kernel"]) + layer["bias"])
     eta = jnp.dot(x, position["coef"])
@@ -272,46 +275,46 @@ def linear_predictor(position: PyTree, x: Float[Array, " p"]) -> Array:
 
 
 def gaussian(position: PyTree, datum: PyTree) -> Float[Array, ""]:
-    """weight x log N(y; eta, sigma^2)."""
+    """Return weight x log N(y; eta, sigma^2)."""
     x, y, weight = datum
     return weight * normal(linear_predictor(position, x), position["sigma"], y)
 
 
 def bernoulli(position: PyTree, datum: PyTree) -> Float[Array, ""]:
-    """weight x log sigmoid((2 y - 1) eta)."""
+    """Return weight x log sigmoid((2 y - 1) eta)."""
     x, y, weight = datum
     return weight * jax.nn.log_sigmoid((2 * y - 1) * linear_predictor(position, x))
 
 
 def categorical(position: PyTree, datum: PyTree) -> Float[Array, ""]:
-    """weight x log softmax(eta)_y."""
+    """Return weight x log softmax(eta)_y."""
     x, y, weight = datum
     return weight * jax.nn.log_softmax(linear_predictor(position, x))[y.astype(jnp.int32)]
 
 
 def linear_bernoulli(position: PyTree, datum: PyTree) -> Float[Array, ""]:
-    """`bernoulli` without hidden layers."""
+    """Evaluate `bernoulli` without hidden layers."""
     return bernoulli(position, datum)
 
 
 def linear_categorical(position: PyTree, datum: PyTree) -> Float[Array, ""]:
-    """`categorical` without hidden layers."""
+    """Evaluate `categorical` without hidden layers."""
     return categorical(position, datum)
 
 
 def predicted_mean(position: PyTree, datum: PyTree) -> Array:
-    """eta, the mean of a standardised outcome."""
+    """Return eta, the mean of a standardised outcome."""
     return linear_predictor(position, datum[0])
 
 
 def predicted_pair(position: PyTree, datum: PyTree) -> Float[Array, " 2"]:
-    """log sigmoid(-eta), log sigmoid(eta)."""
+    """Return log sigmoid(-eta), log sigmoid(eta)."""
     eta = linear_predictor(position, datum[0])
     return jax.nn.log_sigmoid(jnp.stack([-eta, eta]))
 
 
 def predicted_classes(position: PyTree, datum: PyTree) -> Float[Array, " K"]:
-    """log softmax(eta)."""
+    """Return log softmax(eta)."""
     return jax.nn.log_softmax(linear_predictor(position, datum[0]))
 
 
@@ -329,8 +332,8 @@ LINEAR_LIKELIHOODS = {
 def original(
     center: Array, scale: Array, shift: Array, stretch: Array, position: PyTree
 ) -> dict[str, Array]:
-    """A linear model's position on the scale of the columns as they came."""
-    # in float64 where x64 is on, as it is when draws are made: an intercept far out cancels
+    """Transform a linear model's position to the original scale of the columns."""
+    # in float64 where x64 is on, as it is when draws are reported: a large intercept cancels
     center, scale, shift, stretch = map(jnp.asarray, (center, scale, shift, stretch))
     position = {name: value.astype(center.dtype) for name, value in position.items()}
     coef = position["coef"]
@@ -344,7 +347,7 @@ def original(
 
 
 def _log_prior(form: Form, start: PyTree, standard: Standard, dispersion: PyTree) -> Partial:
-    """The log prior density, up to a constant; that of sigma is half normal."""
+    """Return the log prior density up to a constant; the prior of sigma is half normal."""
     if form.hidden and form.density is not None:
         return Partial(on_weights, form.density, dispersion)
     center = jax.tree.map(jnp.zeros_like, start)
@@ -362,7 +365,7 @@ def _log_prior(form: Form, start: PyTree, standard: Standard, dispersion: PyTree
         sd["coef"] = jnp.float32(DEFAULT_PRIOR_SDS / len(start["coef"]) ** 0.5)
     if form.density is None:
         return Partial(independent, center, sd, dispersion)
-    # arrays of their own: those of what draws report are float64 for a while
+    # separate arrays: those of the reported draws are temporarily float64
     output = Partial(original, *(sent(number, np.float32) for number in standard.numbers))
     if form.slopes and form.intercept:
         about = (center["intercept"], sd["intercept"])
@@ -371,14 +374,14 @@ def _log_prior(form: Form, start: PyTree, standard: Standard, dispersion: PyTree
 
 
 def independent(center: PyTree, sd: PyTree, dispersion: PyTree, position: PyTree) -> Array:
-    """Independent normals of the standardised parameters."""
+    """Evaluate independent normals of the standardised parameters."""
     rest = {name: value for name, value in position.items() if name not in dispersion}
     parts = jax.tree.map(lambda m, s, x: jnp.sum(normal(m, s, x)), center, sd, rest)
     return sum(jax.tree.leaves(parts), start=_half_normal(dispersion, position))
 
 
 def on_coefficients(density: Partial, of: Partial, dispersion: PyTree, position: PyTree) -> Array:
-    """One density of every coefficient, intercepts included, on the scale of the columns."""
+    """Evaluate one density for every coefficient and intercept, on the scale of the columns."""
     found = of(position)
     value = jnp.sum(density(found["coef"])) + _half_normal(dispersion, position)
     return value + jnp.sum(density(found["intercept"])) if "intercept" in found else value
@@ -387,13 +390,16 @@ def on_coefficients(density: Partial, of: Partial, dispersion: PyTree, position:
 def on_slopes(
     density: Partial, of: Partial, center: Array, sd: Array, dispersion: PyTree, position: PyTree
 ) -> Array:
-    """One density of every slope on its column's scale; the intercept's, normal, at the means."""
+    """Evaluate one density for every slope on its column's scale, and a normal for the intercept.
+
+    The intercept's prior is that of the intercept at the columns' means.
+    """
     value = jnp.sum(density(of(position)["coef"])) + _half_normal(dispersion, position)
     return value + jnp.sum(normal(center, sd, position["intercept"]))
 
 
 def on_weights(density: Partial, dispersion: PyTree, position: PyTree) -> Array:
-    """One density of every weight and bias of a network, for standardised columns."""
+    """Evaluate one density for every weight and bias of a network, for standardised columns."""
     rest = {name: value for name, value in position.items() if name not in dispersion}
     parts = [jnp.sum(density(leaf)) for leaf in jax.tree.leaves(rest)]
     return sum(parts, start=_half_normal(dispersion, position))
@@ -404,7 +410,7 @@ def _half_normal(scale: PyTree, position: PyTree) -> Array:
     return sum(parts, start=jnp.zeros(()))
 
 
-# without hidden layers, whose likelihoods do not say so, and with a density that is; `original` is affine
+# log-concave without hidden layers and with a log-concave density; `original` is affine
 _CONCAVE = (linear_bernoulli, linear_categorical, independent, on_coefficients, on_slopes, original)
 for _function in _CONCAVE:
     _function.log_concave = True
@@ -413,19 +419,19 @@ for _function in _CONCAVE:
 # -- predictor -----------------------------------------------------------------------------
 
 
-MAX_PREDICTIVE_DRAWS = 4000  # that a prediction is averaged over, at most
-PREDICTED_NUMBERS = 4_000_000  # numbers held at once
+MAX_PREDICTIVE_DRAWS = 4000  # draws that a prediction averages over
+PREDICTED_NUMBERS = 4_000_000  # numbers in memory at once
 
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """Draws of a model, and how its columns and outcome are standardised.
+    """Draws of a model, and the standardisation of its columns and outcome.
 
     Attributes:
-      kind: the law of the outcome.
-      position: leaves [S, ...]: linear models on the scale of the columns as they came.
-      weight: [S], of the draws; they sum to 1.
-      standard: of a network's columns and outcome; None for linear models.
+      kind: the distribution of the outcome.
+      position: leaves [S, ...]; linear models on the original scale of the columns.
+      weight: [S], weights of the draws; they sum to 1.
+      standard: the standardisation of a network's columns and outcome; None for linear models.
     """
 
     kind: Kind
@@ -435,7 +441,7 @@ class Predictor:
 
     @classmethod
     def of(cls, kind: Kind, draws: Draws, standard: Standard | None) -> Predictor:
-        """From at most MAX_PREDICTIVE_DRAWS of the healthy chains' draws, evenly spaced."""
+        """Take at most MAX_PREDICTIVE_DRAWS of the healthy chains' draws, evenly spaced."""
         weight = draws.weights.ravel()
         at = np.unique(
             np.linspace(0, weight.size - 1, min(MAX_PREDICTIVE_DRAWS, weight.size))
@@ -451,7 +457,7 @@ class Predictor:
         return cls(kind, position, weight[at] / weight[at].sum(), standard)
 
     def probabilities(self, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n K"]:
-        """Mean over draws of each class's probability."""
+        """Return the mean over draws of each class's probability."""
         parts = []
         for eta in self._chunks(x):
             if self.kind == "bernoulli":
@@ -462,21 +468,21 @@ class Predictor:
         return np.concatenate(parts)
 
     def mean(self, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, " n"]:
-        """Mean of y."""
+        """Return the mean of y."""
         return np.concatenate([self.weight @ eta for eta in self._chunks(x)])
 
     def sd(self, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, " n"]:
-        """sd of y, its noise included: that of its mean and that around it."""
+        """Return the sd of y from the sd of its mean and the noise around it."""
         noise = self.weight @ self.position["sigma"] ** 2
         each = [self.weight @ (eta - self.weight @ eta) ** 2 for eta in self._chunks(x)]
         return np.sqrt(np.concatenate(each) + noise)
 
     def interval(self, x: Float[np.ndarray, "n p"], prob: float) -> Float[np.ndarray, "n 2"]:
-        """Ends of a central interval that holds y with probability `prob`.
+        """Return the ends of a central interval that holds y with probability `prob`.
 
-        Quantiles of one outcome per draw. The noises are those quantiles of a normal that cut it
-        in parts of the draws' weights, in an arbitrary order and the same for every row: the
-        noise itself adds next to no Monte Carlo error.
+        The ends are quantiles of one outcome per draw. The noises are normal quantiles at levels
+        that match the draws' weights, in an arbitrary order and the same for every row. The noise
+        itself therefore adds almost no Monte Carlo error.
         """
         order = np.random.default_rng(0).permutation(self.weight.size)
         place = np.cumsum(self.weight[order]) - self.weight[order] / 2
@@ -495,7 +501,7 @@ class Predictor:
         return np.concatenate(parts)
 
     def _chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
-        """Linear predictors [S, rows, ...] of a few rows at a time, outcomes on their own scale."""
+        """Yield linear predictors [S, rows, ...] of a few rows at once, on the outcome's scale."""
         layers, coef = self.position.get("hidden", ()), self.position["coef"]
         if self.standard is not None:
             x = self.standard.columns(x)

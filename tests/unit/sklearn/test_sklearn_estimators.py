@@ -347,7 +347,7 @@ TWICE = pandas.DataFrame(X[FEW, :2], columns=["age", "age"])
         ({"random_state": -1}, X[FEW], None, "[Ss]eed"),
         ({}, np.where(X > 0.1, np.nan, X), None, "contains NaN"),
         ({}, sparse.csr_array(X), None, "[Ss]parse"),
-        ({}, TWICE, None, "several columns called 'age'; rename them, or keep one"),
+        ({}, TWICE, None, "several columns named 'age'; rename them, or keep one"),
         ({}, X, -np.ones(442), "sample_weight must not be negative"),
         ({}, X, np.zeros(442), "must contain at least one non-zero"),
         ({}, X, np.full(442, np.nan), "NaN"),
@@ -362,7 +362,7 @@ def test_bad_input_is_answered_by_its_name(arguments, rows, weight, word):
 
 def test_classes_that_cannot_be_are_answered():
     cells, y = load_iris(return_X_y=True)
-    with pytest.raises(sgld.errors.DataError, match="y holds one class alone, 1;"):
+    with pytest.raises(sgld.errors.DataError, match="y holds only one class, 1;"):
         SGLDClassifier().fit(cells, np.ones(150, int))
     with pytest.raises(sgld.errors.UsageError, match="classes must be given on the first call"):
         SGLDClassifier().partial_fit(cells, y)

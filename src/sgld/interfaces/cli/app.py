@@ -1,7 +1,4 @@
-"""The application, the options that commands share, and how a command answers a mistake.
-
-What commands print: the question, the plan, the table and the verdict.
-"""
+"""The command-line application, shared options, error handling, and printed output."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ app = typer.Typer(
 )
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what stands there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the verdict line only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print summary.json and nothing else.")]
 Strict = Annotated[
@@ -49,47 +46,47 @@ Sep = Annotated[
     str | None,
     typer.Option(
         "--sep", metavar="SIGN", show_default="as the file shows",
-        help="Between the cells of a file of text: a sign, or comma, semicolon, tab, bar, space.",
+        help="Separator of a text file: a character, or comma, semicolon, tab, bar, space.",
     ),
 ]  # fmt: skip
 OfTable = Annotated[
     str | None,
     typer.Option(
-        "--table", metavar="NAME", show_default="the only one", help="Of a database file."
+        "--table", metavar="NAME", show_default="the only one", help="Table of a database file."
     ),
 ]
 OfDatabase = Annotated[
     Path | None,
     typer.Option(
         "--database", metavar="FILE", show_default="none",
-        help="DuckDB or SQLite, that a query is asked of.",
+        help="DuckDB or SQLite file on which a query runs.",
     ),
 ]  # fmt: skip
 Decimal = Annotated[
-    str, typer.Option("--decimal", metavar="SIGN", help="Decimal point of a file of text, . or ,")
+    str, typer.Option("--decimal", metavar="SIGN", help="Decimal point of a text file, . or ,")
 ]
 OwnDecimal = Annotated[
     str | None,
     typer.Option(
-        "--decimal", metavar="SIGN", show_default="the run's, of a file that ends in the same letters",
-        help="Decimal point of a file of text, . or ,",
+        "--decimal", metavar="SIGN", show_default="the run's, if the file has the same suffix",
+        help="Decimal point of a text file, . or ,",
     ),
 ]  # fmt: skip
 CheckpointEvery = Annotated[
-    float, typer.Option("--checkpoint-every", metavar="SECONDS", help="Between checkpoints.")
+    float, typer.Option("--checkpoint-every", metavar="SECONDS", help="Checkpoint interval.")
 ]
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     warnings.formatwarning = lambda message, *_: f"{plain(_in_our_words(str(message), {}))}\n"
     app(prog_name="sgld")
 
 
 def command(example: str, makes: str | None = None) -> Callable:
-    """A command with an example in its help, whose errors are sentences.
+    """Register a command with an example in its help; errors are printed as sentences.
 
-    `makes` is its argument that names the run it makes or goes on with.
+    `makes` is the argument that names the run that the command creates or continues.
     """
 
     def register(function: Callable) -> Callable:
@@ -105,7 +102,7 @@ def command(example: str, makes: str | None = None) -> Callable:
                 raise typer.Exit(2) from None
             except (OSError, MemoryError) as error:
                 if isinstance(error, BrokenPipeError):
-                    raise  # whoever read the output has seen enough
+                    raise  # the reader of the output closed it
                 typer.echo(_of_the_machine(error), err=True)
                 raise typer.Exit(2) from None
             except KeyboardInterrupt as error:
@@ -122,21 +119,21 @@ def command(example: str, makes: str | None = None) -> Callable:
 
 
 def _of_the_machine(error: OSError | MemoryError) -> str:
-    """What the operating system refused, in a sentence."""
+    """Return a sentence that says what the operating system refused."""
     if isinstance(error, MemoryError):
-        return "there is not enough memory for this; give fewer rows, columns, chains or draws."
+        return "there is not enough memory; use fewer rows, columns, chains or draws."
     return plain(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}.")
 
 
 def _in_our_words(sentence: str, arguments: dict[str, Any]) -> str:
-    """What the package says, in the words of the command line."""
+    """Translate a message of the package into the spelling of the command line."""
     from ...results.run_directory import at_the_shell
 
     return at_the_shell(sentence, arguments.get("run") or arguments.get("out") or "RUN")
 
 
 def _what_is_kept(error: KeyboardInterrupt, run: Path | None) -> str:
-    """The sentence that comes with Ctrl-C, or is made here of the run that is at work."""
+    """Return the sentence on what an interrupted run keeps."""
     notes = getattr(error, "__notes__", None)
     if notes:
         return f"; {notes[-1]}"
@@ -156,10 +153,11 @@ MAX_PRIORS = 20
 
 @contextmanager
 def at_work(silent: bool, module: str, ahead: Sequence[str] = ()) -> Iterator[Any]:
-    """A stage line from the first second on, while `module` of this package is imported, JAX with it, and then used.
+    """Show a stage line while `module` of this package and JAX are imported, and then used.
 
-    Ctrl-C in the middle of an import of JAX would kill, or be lost: `Work` hears it after. What each stage took
-    stays where stages are `ahead`.
+    The line appears after the first second. Ctrl-C in the middle of an import of JAX would kill the
+    process, or be lost, so `Work` handles it afterwards. With stages `ahead`, the duration of each
+    stage stays on the screen.
     """
     from ...core.progress import told
     from ...core.work import Work
@@ -172,7 +170,7 @@ def at_work(silent: bool, module: str, ahead: Sequence[str] = ()) -> Iterator[An
 
 
 def say_model(data: str | Path, model: FormulaModel) -> None:
-    """The formula, the family, the rows and the priors."""
+    """Print the formula, the family, the rows and the priors."""
     typer.echo(f"{model.spec['design']['formula']}")
     what = f"{model.family.name} ({model.family.link}), {model.num_data} rows of {data}"
     if model.num_dropped:
@@ -190,12 +188,12 @@ def say_model(data: str | Path, model: FormulaModel) -> None:
     lines = columns([[name, f"~ {law}"] for name, law in priors], left=(0, 1))
     left = len(model.prior_text) - len(priors)
     _say("priors", [*lines, *([f"and {left} more in run.json"] if left else [])])
-    if model.posterior.notes:  # before the search, which may take its time because of them
+    if model.posterior.notes:  # printed before the search, which may be slow because of them
         _say("note", model.posterior.notes)
 
 
 def say_plan(run: Path, plan: Plan) -> None:
-    """What was chosen: sampler, step size, chains."""
+    """Print the sampler, the step size and the chains of a plan."""
     p = plan.describe()
     kind = {
         "ControlVariates": "control variates around the mode",
@@ -207,7 +205,7 @@ def say_plan(run: Path, plan: Plan) -> None:
     scale = {
         "Dense": "in units of the posterior (dense preconditioner)",
         "Diagonal": "times a diagonal preconditioner",
-        "Kronecker": "in units of what rows' gradients share (Kronecker preconditioner)",
+        "Kronecker": "in units of the gradients' common scale (Kronecker preconditioner)",
         "LowRank": "in units of the posterior (diagonal plus low rank preconditioner)",
         "Scalar": "without a preconditioner",
     }.get(p["preconditioner"], p["preconditioner"])
@@ -232,7 +230,7 @@ def _say(title: str, lines: Any) -> None:
 
 
 def finish(run: Path, quiet: bool, as_json: bool, model: FormulaModel | None = None) -> None:
-    """What a run ends with: the table, the verdict, and the report."""
+    """Print the table and the verdict of a run, and write its report."""
     from ...core.progress import aside
 
     with aside():
@@ -243,7 +241,10 @@ def finish(run: Path, quiet: bool, as_json: bool, model: FormulaModel | None = N
 
 
 def write_page(run: Path, silent: bool, model: FormulaModel | None = None) -> None:
-    """Write the report and say where it is; its failure loses nothing. `model`: with its rows, where read."""
+    """Write the report and print its path; a failure loses nothing.
+
+    `model` is the model with its rows, if they were read.
+    """
     from ...core.progress import aside, stage
 
     try:
@@ -266,7 +267,7 @@ def write_page(run: Path, silent: bool, model: FormulaModel | None = None) -> No
 
 
 def content_of(run: Path) -> dict[str, Any]:
-    """summary.json of a finished run; without parameters where every chain failed."""
+    """Return summary.json of a finished run; without parameters if every chain failed."""
     from ...results.run_directory import RunDirectory
     from ...results.storage import load, table_of
 
@@ -274,7 +275,7 @@ def content_of(run: Path) -> dict[str, Any]:
     content = table_of(directory) if directory.finished() else None
     if content is not None:
         return content
-    draws = load(run)  # raises where the run is unfinished or none
+    draws = load(run)  # raises if there is no finished run
     if draws.healthy.size:
         return draws.summary().to_dict()
     word, reasons = draws.verdict.word, draws.verdict.reasons
@@ -284,7 +285,7 @@ def content_of(run: Path) -> dict[str, Any]:
 
 
 def show(run: Path, quiet: bool, as_json: bool) -> None:
-    """The table and the verdict, the verdict alone, or summary.json."""
+    """Print the table and the verdict, the verdict alone, or summary.json."""
     from ...core.files import reading
 
     with reading(run):
@@ -308,7 +309,7 @@ def _show(run: Path, quiet: bool, as_json: bool) -> None:
 
 
 def _told(run: Path) -> dict[str, Any]:
-    """Target, phase and notes, which the table says and summary.json leaves out."""
+    """Return target, phase and notes, which the table shows and summary.json does not hold."""
     from ...results.run_directory import RunDirectory, at_the_shell
 
     directory = RunDirectory(run)
@@ -319,7 +320,7 @@ def _told(run: Path) -> dict[str, Any]:
 
 
 def _table(content: dict[str, Any], told: dict[str, Any]) -> str:
-    """The summary's text without its verdict; fewer columns where the terminal is narrow."""
+    """Return the summary's text without its verdict; fewer columns if the terminal is narrow."""
     import shutil
 
     from ...core.text import MAX_LINE_CHARACTERS
@@ -335,6 +336,6 @@ def _table(content: dict[str, Any], told: dict[str, Any]) -> str:
 
 
 def exit_strict(run: Path, strict: bool) -> None:
-    """With --strict, exit status 3 unless the verdict is `trusted`."""
+    """Exit with status 3 with --strict, unless the verdict is `trusted`."""
     if strict and content_of(run)["verdict"] != "trusted":
         raise typer.Exit(3)

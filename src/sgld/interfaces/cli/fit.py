@@ -1,4 +1,4 @@
-"""The commands that make a run or go on with one: demo, fit, resume."""
+"""Commands that make or continue a run: demo, fit, resume."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .app import (
     typer,
 )  # fmt: skip
 
-# names for the shell to complete, which shall not wait for JAX
+# names for shell completion, which must not import JAX
 FAMILY_NAMES = (
     "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial", "gamma",
     "lognormal",
@@ -45,10 +45,10 @@ def demo(
     as_json: Json = False,
     strict: Strict = False,
 ) -> None:
-    """Fit the data that come with the package, end to end.
+    """Fit the example data of the package, end to end.
 
-    RAND health insurance experiment: visits to a doctor in 20190 person-years, Poisson. A demo
-    that stands at --out already is made again.
+    RAND health insurance experiment: visits to a doctor in 20190 person-years, Poisson. An existing
+    demo at --out is replaced.
     """
     from ...data.tables import bundled
 
@@ -93,7 +93,7 @@ def fit(
         str,
         typer.Option(
             "--family", metavar="F", autocompletion=lambda: list(FAMILY_NAMES),
-            help="gaussian, student-t (outcome itself); bernoulli, binomial, categorical (log odds); "
+            help="gaussian, student-t (the outcome itself); bernoulli, binomial, categorical (log odds); "
             "poisson, negative-binomial, gamma (log of the mean); lognormal (log of the median).",
         ),
     ] = "gaussian",
@@ -101,25 +101,25 @@ def fit(
         str | None,
         typer.Option(
             "--prior", metavar="PRIOR", show_default="scaled from the data",
-            help='Of every coefficient, original scale: "normal(mean, sd)", '
+            help='Prior of every coefficient, on the original scale: "normal(mean, sd)", '
             '"student_t(df, loc, scale)" or "laplace(loc, scale)".',
         ),
     ] = None,
     weights: Annotated[
         str | None,
-        typer.Option("--weights", metavar="COLUMN", show_default="1", help="What each row counts."),
+        typer.Option("--weights", metavar="COLUMN", show_default="1", help="Weight of each row."),
     ] = None,
     trials: Annotated[
         str | None,
         typer.Option(
-            "--trials", metavar="COLUMN", show_default="none", help="Of a binomial outcome."
+            "--trials", metavar="COLUMN", show_default="none", help="Trials of a binomial outcome."
         ),
     ] = None,
     missing: Annotated[
         str,
         typer.Option(
             "--missing", metavar="HOW", autocompletion=lambda: ["drop", "error"],
-            help="drop leaves out rows with a missing cell, error refuses them.",
+            help="drop: leave out rows with a missing cell; error: stop.",
         ),
     ] = "drop",
     table: OfTable = None,
@@ -146,26 +146,26 @@ def fit(
         float | None,
         typer.Option(
             "--step-size", metavar="H", show_default="auto",
-            help="Multiplies the gradient of the full-data log posterior, standardised columns.",
+            help="Factor of the gradient of the full-data log posterior, for standardised columns.",
         ),
     ] = None,
     temperature: Annotated[
         float,
-        typer.Option("--temperature", metavar="T", help="The law is posterior^(1/T)."),
+        typer.Option("--temperature", metavar="T", help="Sample posterior^(1/T)."),
     ] = 1.0,
     sampler: Annotated[
         str, typer.Option("--sampler", metavar="NAME", help="auto or sgld.")
     ] = "auto",
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Of everything random.")
+        int, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")
     ] = 0,
     max_seconds: Annotated[
         float | None,
-        typer.Option("--max-seconds", metavar="S", show_default="none", help="Of tuning, sampling and verdict."),
+        typer.Option("--max-seconds", metavar="S", show_default="none", help="Time limit of tuning, sampling and verdict."),
     ] = None,
     max_steps: Annotated[
         int | None,
-        typer.Option("--max-steps", metavar="N", show_default="none", help="Of one chain."),
+        typer.Option("--max-steps", metavar="N", show_default="none", help="Step limit of one chain."),
     ] = None,
     checkpoint_every: CheckpointEvery = 10.0,
     overwrite: Overwrite = False,
@@ -226,7 +226,7 @@ def resume(
     as_json: Json = False,
     strict: Strict = False,
 ) -> None:
-    """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
+    """Continue a killed or interrupted run, to the same draws as an uninterrupted one."""
     from ...core.progress import SAMPLING_STAGES
 
     silent = quiet or as_json

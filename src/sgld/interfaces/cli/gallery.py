@@ -1,4 +1,4 @@
-"""The command that makes the gallery."""
+"""Command that makes the gallery."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .app import command, typer
 def gallery(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="X1 to X11; none: all.", show_default=False),
+        typer.Argument(metavar="[NAME]...", help="X1 to X11; by default all.", show_default=False),
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="The folder to write pages to.")
@@ -24,14 +24,14 @@ def gallery(
         typer.Option(
             "--data", metavar="FILE", show_default="breast cancer data",
             help="For X9: your own table with two labels, such as -1 and +1 or 0 and 1. A .csv "
-            "has a line of names, then numbers, the label in the last column; any other file is "
-            "libsvm: label index:value ...",
+            "has a line of names, then numbers, with the label in the last column; any other file is "
+            "read as libsvm: label index:value ...",
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller runs: minutes for all.")] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything random.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller runs: minutes in total.")] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")] = 0,
 ) -> None:  # fmt: skip
-    """Run the documented experiments against their exact answers, and write their pages."""
+    """Run the documented experiments, compare them with exact answers, and write their pages."""
     import sgld
 
     results = sgld.gallery.make(

@@ -1,6 +1,6 @@
-"""The commands that ask a finished run: summary, report, verify, predict.
+"""Commands on a finished run: summary, report, verify, predict, reference, halve.
 
-The commands that hold a finished run against NUTS or half its step: reference, halve.
+`reference` and `halve` compare the run with NUTS, or with a run at half the step size.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def summary(
     run: Run,
     sandwich: Annotated[
         bool,
-        typer.Option("--sandwich", help="Spread to what other samples of the rows would give."),
+        typer.Option("--sandwich", help="Use the spread over other samples of the rows."),
     ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
     strict: Strict = False,
 ) -> None:
-    """The table and the verdict of a finished run; of one that goes on, what there is so far.
+    """Print the table and the verdict of a finished run, or the progress of one that is running.
 
     sd_ratio is the run's sd over the posterior's, as the bias meter predicts it: 1 is right.
     """
@@ -62,7 +62,7 @@ def summary(
             found = models.sandwich_of_run(run).summary()
         typer.echo(json.dumps(found.to_dict()) if as_json else str(found))
         if strict:
-            raise typer.Exit(3)  # another law than the posterior's is never `trusted`
+            raise typer.Exit(3)  # a distribution other than the posterior is never `trusted`
         return
     if _goes_on(run):
         from ..report.live import as_lines, read_live
@@ -77,7 +77,7 @@ def summary(
 
 
 def _goes_on(run: Path) -> bool:
-    """Whether a process is at work on a run that has no verdict yet."""
+    """Return whether a process is working on a run that has no verdict yet."""
     from ...results.run_directory import RunDirectory
 
     directory = RunDirectory(run)
@@ -86,27 +86,27 @@ def _goes_on(run: Path) -> bool:
 
 @command("sgld verify run/")
 def verify(run: Run) -> None:
-    """Read every file of a run, finished or not, and hold it against what was written."""
+    """Read every file of a run, finished or not, and compare it with what was written."""
     from ...results.run_directory import RunDirectory, at_the_shell, kept
 
     with at_work(False, "results.storage") as storage:
         files = storage.verify(run)
     for name, size in files.items():
         typer.echo(f"{size:>14,} bytes  {name}")
-    typer.echo(f"{run}: {len(files)} files, all as they were written.")
+    typer.echo(f"{run}: {len(files)} files, all unchanged since they were written.")
     directory = RunDirectory(run)
     if not directory.finished():
-        busy = "a process is at work on it" if directory.in_use() else kept(directory)
+        busy = "a process is working on it" if directory.in_use() else kept(directory)
         typer.echo(f"the run is not finished: {at_the_shell(busy, run)}")
 
 
 @command("sgld report run/")
 def report(run: Run) -> None:
-    """Write report.html, one file that needs nothing else, and print its path."""
+    """Write report.html, one self-contained file, and print its path."""
     from ...core.progress import stage
 
     with at_work(False, "interfaces.report.page") as page, stage("report"):
-        content_of(run)  # raises where there is nothing to report
+        content_of(run)  # raises if there is nothing to report
         path = page.write_report(run)
     typer.echo(str(path))
 
@@ -127,14 +127,14 @@ def predict(
         str,
         typer.Option(
             "--kind", metavar="KIND", autocompletion=lambda: list(PREDICTION_KINDS),
-            help="outcome: what will be seen; mean: its expectation; class: the likeliest level.",
+            help="outcome: a new outcome; mean: its expectation; class: the most likely level.",
         ),
     ] = "outcome",
     ids: Annotated[
         list[str] | None,
         typer.Option(
             "--id", metavar="COLUMN", show_default="none",
-            help="Of DATA, handed on to the predictions; may be given again.",
+            help="Column of DATA to copy to the predictions; may be repeated.",
         ),
     ] = None,
     table: OfTable = None,
@@ -145,8 +145,8 @@ def predict(
 ) -> None:  # fmt: skip
     """Predict the outcome of each row, in order: mean, sd, lower, upper.
 
-    sd and interval are of the outcome itself, its noise included (--kind mean: of its expectation).
-    A bernoulli run adds `probability`. A row with a missing cell is left empty.
+    sd and interval describe the outcome itself, noise included (--kind mean: its expectation).
+    A bernoulli run adds `probability`. A row with a missing cell has no prediction.
     """
     from ...core.files import exists
     from ...core.progress import stage
@@ -166,7 +166,10 @@ def predict(
 
 
 def _write_tables(tables: Iterator[Any], out: Path) -> tuple[list[str], int, int]:
-    """Write tables of one schema as they come: the columns, the rows, and how many have no prediction."""
+    """Write tables of one schema as they arrive.
+
+    Returns the columns, the number of rows, and the number of rows without prediction.
+    """
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -178,7 +181,7 @@ def _write_tables(tables: Iterator[Any], out: Path) -> tuple[list[str], int, int
     nested = [field.name for field in first.schema if pyarrow.types.is_nested(field.type)]
     if nested and not parquet:
         raise UsageError(
-            f"column {nested[0]!r} holds several values a cell, which no cell of text does; write --out "
+            f"column {nested[0]!r} holds several values per cell, which a .csv file cannot store; write --out "
             "as .parquet, or leave it out of --id."
         )
     writer = pyarrow.parquet.ParquetWriter if parquet else pyarrow.csv.CSVWriter
@@ -204,7 +207,7 @@ def _write_tables(tables: Iterator[Any], out: Path) -> tuple[list[str], int, int
 
 REPORT_STAGES = ("data", "mode", "curvature", "other modes", "sampling", "verdict", "report")
 
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")]
 
 
 @command("sgld reference run/")
@@ -224,7 +227,7 @@ def reference(
     as_json: Json = False,
     strict: Strict = False,
 ) -> None:  # fmt: skip
-    """Sample a finished run's posterior by an exact method on all rows, compare, and judge the run by it.
+    """Sample a finished run's posterior by an exact method on all rows, and judge the run by it.
 
     Slow: every step reads every row. Means differ in units of the reference's sd; an sd ratio
     above 1 means that the run is too wide. The verdict is stored with the run.
@@ -236,8 +239,8 @@ def reference(
         done, model = _asked(run, "sgld.reference")
         if (done.temperature != 1).any():
             raise UsageError(
-                f"{run} has temperature {float(done.temperature.flat[0]):g}: its law is not the "
-                "posterior, which is what a reference samples."
+                f"{run} has temperature {float(done.temperature.flat[0]):g}: its draws do not follow "
+                "the posterior, which a reference samples."
             )
         truth = referee.reference(
             model.posterior, model.data, method=method, num_chains=chains, num_draws=draws,
@@ -252,16 +255,16 @@ def halve(
     run: Run,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="N", show_default="the run's plus 1", help="Of everything random."),
+        typer.Option("--seed", metavar="N", show_default="the run's plus 1", help="Seed of all random numbers."),
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
     strict: Strict = False,
 ) -> None:  # fmt: skip
-    """Run again with half the step, extrapolate to step 0, and judge the run by it.
+    """Run again with half the step size, extrapolate to step size 0, and judge the run by it.
 
-    Costs twice the run's steps. It sees what changes with the step, and neither other modes nor heavy
-    tails. The verdict is stored with the run.
+    Costs twice the run's steps. It detects what changes with the step size, but neither other modes
+    nor heavy tails. The verdict is stored with the run.
     """
     silent = quiet or as_json
     with at_work(silent, "inference.step_halving", REPORT_STAGES) as referee:
@@ -273,7 +276,7 @@ def halve(
 
 
 def _asked(run: Path, function: str) -> tuple[Draws, FormulaModel]:
-    """Draws and model of a finished run of `sgld fit`."""
+    """Return draws and model of a finished run of `sgld fit`."""
     from ...core.progress import stage
     from ...regression.fit import model_of_run
     from ...results.run_directory import RunDirectory
@@ -293,7 +296,7 @@ def _asked(run: Path, function: str) -> tuple[Draws, FormulaModel]:
 def _confirm(
     run: Path, found: Draws | Halving, said: Any, quiet: bool, as_json: bool, strict: bool
 ) -> None:
-    """Store what was found, and print what is said of it, and the run's verdict."""
+    """Store the result of a check, and print it with the run's verdict."""
     from ...core.progress import aside, stage
     from ...inference.confirm import confirm
 

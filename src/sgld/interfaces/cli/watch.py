@@ -1,4 +1,4 @@
-"""`sgld watch`: a run that goes on, in the terminal or as a page for this machine alone."""
+"""Command `sgld watch`: show a running run in the terminal, or as a page for this machine only."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Annotated, Any, NamedTuple
 from ...errors import SGLDError, UsageError, first_line
 from .app import Run, command, typer
 
-READ_SECONDS = 2.0  # seconds between looks
-MAX_CORE_SHARE = 0.1  # of a core, that pages may take
+READ_SECONDS = 2.0  # seconds between reads of the run
+MAX_CORE_SHARE = 0.1  # share of a core that pages may use
 HOST = "127.0.0.1"
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Cache-Control": "no-store",
-    # the page has no scripts, and would run none; it asks nobody for anything
+    # the page has no scripts, runs none, and requests nothing from elsewhere
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -32,20 +32,20 @@ def watch(
         bool,
         typer.Option(
             "--page",
-            help="A live page instead, on 127.0.0.1 alone: every user of this machine can ask for it, and no other machine.",
+            help="Serve a live page on 127.0.0.1 instead: every user of this machine can open it, but no other machine.",
         ),
     ] = False,
-    port: Annotated[int, typer.Option("--port", help="Of the page; 0 takes a free one.")] = 0,
-    once: Annotated[bool, typer.Option("--once", help="Say how it stands, and end.")] = False,
+    port: Annotated[int, typer.Option("--port", help="Port of the page; 0: a free one.")] = 0,
+    once: Annotated[bool, typer.Option("--once", help="Print progress and exit.")] = False,
 ) -> None:
-    """How a run stands while it goes on: draws, R-hat, ESS, time left; the verdict comes at its end.
+    """Show the progress of a run: draws, R-hat, ESS, time left; the verdict comes at its end.
 
-    What is shown is what the last checkpoint holds (--checkpoint-every of the run).
+    The values are those of the last checkpoint (--checkpoint-every of the run).
     """
     from ..report.live import Reader, as_lines
 
     reader = Reader(run)
-    live = reader.read()  # a wrong directory is answered before anything is served
+    live = reader.read()  # raises for a wrong directory before anything is served
     if not 0 <= port < 2**16:
         raise UsageError(f"--port must lie between 0 and {2**16 - 1}. Got {port}.")
     if page:
@@ -66,14 +66,14 @@ def watch(
 
 
 def _rest(spent: float, least: float) -> float:
-    """Seconds to wait after so many of computing, that it is no more than its MAX_CORE_SHARE of a core."""
+    """Return the seconds to wait so that computing takes at most MAX_CORE_SHARE of a core."""
     return max(least, spent * (1 - MAX_CORE_SHARE) / MAX_CORE_SHARE)
 
 
 def _serve(run: Path, port: int) -> None:
     """Serve the page until Ctrl-C."""
     with Page(run, port) as server:
-        typer.echo(f"http://{HOST}:{server.server_port}/  (Ctrl-C ends it)")
+        typer.echo(f"http://{HOST}:{server.server_port}/  (press Ctrl-C to stop)")
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
@@ -81,14 +81,14 @@ def _serve(run: Path, port: int) -> None:
 
 
 class Answer(NamedTuple):
-    """Of HTTP: the status, and the page."""
+    """HTTP answer: the status and the page."""
 
     status: int
     content: bytes
 
 
 class Shown:
-    """The page, computed by one at a time and for all who ask: of a core no more than MAX_CORE_SHARE."""
+    """Page that one thread at a time computes for all requests, within MAX_CORE_SHARE of a core."""
 
     def __init__(self, run: Path) -> None:
         from ..report.live import Reader
@@ -96,14 +96,14 @@ class Shown:
         self.run, self._reader = run, Reader(run)
         self._busy = threading.Lock()
         self._answer: Answer | None = None
-        self._until = -1.0  # of time.monotonic; before then the answer stands
+        self._until = -1.0  # time.monotonic() until which the answer is valid
 
     def answer(self) -> Answer:
-        """The last page, or a new one where that is old and nobody is computing one."""
+        """Return the last page, or a new one if it is old and no thread is computing one."""
         last = self._answer
         if last is not None and (time.monotonic() < self._until or self._busy.locked()):
             return last
-        with self._busy:  # the first to come computes; who waited takes what was found
+        with self._busy:  # the first thread computes; threads that waited use its result
             if self._answer is None or time.monotonic() >= self._until:
                 began = time.process_time()
                 self._answer = self._made()
@@ -118,13 +118,13 @@ class Shown:
             return Answer(200, as_page(self._reader.read(), name).encode())
         except SGLDError as error:
             return Answer(500, as_error_page(str(error), name).encode())
-        except Exception as error:  # whatever it is, the next page may be whole
+        except Exception as error:  # the next page may succeed after any error
             said = f"the run could not be read: {type(error).__name__}: {first_line(error)}"
             return Answer(500, as_error_page(said, name).encode())
 
 
 class Page(ThreadingHTTPServer):
-    """One page on the loopback address."""
+    """Server of one page on the loopback address."""
 
     daemon_threads = True
 
@@ -134,13 +134,17 @@ class Page(ThreadingHTTPServer):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Under which it may be asked for: a page of elsewhere that has its name lead here may not."""
+        """Host names that requests may use.
+
+        A foreign name that resolves to this machine is refused, so that no page of another site
+        reads the run.
+        """
         hosts = (HOST, "localhost")
         whole = tuple(f"{host}:{self.server_port}" for host in hosts)
-        return whole + (hosts if self.server_port == 80 else ())  # which a browser leaves out
+        return whole + (hosts if self.server_port == 80 else ())  # browsers leave out port 80
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever closed a tab while its page was on the way is told nothing, and nobody else is."""
+        """Ignore errors of a connection that the client closed early."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -148,8 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "sgld", ""
 
     def do_GET(self) -> None:
-        """The page, and nothing else that is asked for."""
-        # a page of another site may ask, though it may not read the answer: asking costs the run
+        """Send the page; refuse any other path."""
+        # a page of another site could send requests without reading the answer, which slows the run
         elsewhere = self.headers.get("Sec-Fetch-Site") == "cross-site"
         if elsewhere or self.headers.get("Host") not in self.server.names:
             self.send_error(403, "only for this machine")
@@ -166,4 +170,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer.content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not written down."""
+        """Write no log of requests."""
