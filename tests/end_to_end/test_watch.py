@@ -65,7 +65,7 @@ def test_summary_of_a_run_that_a_process_is_at_work_on(folder):
         found = called("summary", folder / "live")
         assert found.exit_code == 0 and "of 4 chains" in found.output
         told = json.loads(called("summary", folder / "live", "--json").output)
-        assert told["verdict"] == "unknown" and "the run goes on" in told["reasons"]
+        assert told["verdict"] == "unknown" and "the run is not finished" in told["reasons"]
         assert called("summary", folder / "live", "--strict").exit_code == 3
 
 

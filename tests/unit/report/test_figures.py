@@ -204,7 +204,7 @@ def test_the_check_sees_overdispersion(rng):
 def test_the_check_sees_tails_and_skewness(rng):
     replicas = rng.normal(size=(100, 2000))
     svg, reading = predictive_check.check("gaussian", made(rng.normal(size=2000), replicas))
-    assert "those the model makes" in reading
+    assert "agree with the model" in reading
     parsed(svg)
     assert (
         "heavier tails"

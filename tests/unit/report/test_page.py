@@ -130,14 +130,14 @@ def test_what_the_user_wrote_is_escaped(tmp_path):
     path = run(tmp_path, names=(EVIL, "b\0", "$x_1$ {y} ${z}"), reasons=(EVIL,), asked=asked)
     page = written(path)
     raw = (path / "report.html").read_text("utf-8")
-    assert "<img" not in raw and EVIL in page and "There is no predictive check: " in page
+    assert "<img" not in raw and EVIL in page and "No predictive check was made: " in page
     assert "$x_1$ {y} ${z}" in page
 
 
 def test_failed_chains_are_named_and_left_out(tmp_path):
     status = ("ok", "chain 1 became non-finite at step 300.", "ok", "ok")
     page = written(run(tmp_path, "biased", reasons=(status[1],), status=status))
-    assert "1 of 4 chains failed; only the traces show it." in page
+    assert "1 of 4 chains failed; only the traces include it." in page
     assert page.count("hain 1 became non-finite") == 1  # the reasons name it already
 
 
@@ -150,7 +150,7 @@ def test_a_run_of_which_every_chain_failed(tmp_path):
     directory.write("result.json", result)
     (path / "summary.json").unlink()
     page = written(path)
-    assert "4 of 4 chains failed." in page and "nothing to tabulate" in page
+    assert "4 of 4 chains failed." in page and "has no table" in page
 
 
 def test_a_schedule_and_its_noise_phase(tmp_path):
@@ -208,7 +208,7 @@ def test_the_limit_of_r_hat_is_the_verdicts(rng):
 def test_draws_saved_by_hand_have_a_page(tmp_path):
     draws = Draws.of({"a": np.random.default_rng(0).normal(size=(2, 300))})
     page = written(draws.save(tmp_path / "saved"))
-    assert "The draws were not judged." in page and "its draws come from elsewhere" in page
+    assert "The draws were not judged." in page and "the draws come from elsewhere" in page
 
 
 def test_a_page_twice_is_the_same_page(tmp_path):
@@ -262,7 +262,7 @@ def test_a_formula_run_is_checked_against_its_data(tmp_path, family):
     write_result(directory, draws)
     page = written(directory.path)
     assert "Does the model fit?" in page and "for all 300 rows" in page
-    good = {"poisson": "the spread fits", "gaussian": "those the model makes",
+    good = {"poisson": "the spread fits", "gaussian": "agree with the model",
             "bernoulli": "are calibrated"}  # fmt: skip
     assert good[family] in page
     file.write_text("y,x\n1,2\n")
@@ -276,7 +276,7 @@ def test_a_formula_run_is_checked_against_its_data(tmp_path, family):
     [
         (300, 4.0, ": the spread fits."),
         (9000, 4.0, ": the spread fits in 300 of the 9,000 rows."),
-        (300, None, "the variance fits, the zeros do not."),
+        (300, None, "the variance fits, but the zeros do not."),
     ],
 )
 def test_the_spread_fits_where_all_rows_say_so(num_data, observed, said):

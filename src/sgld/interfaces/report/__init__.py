@@ -1,1 +1,1 @@
-"""The report of a run: one page that works offline."""
+"""Report of a run: one HTML page that works offline."""

@@ -1,12 +1,11 @@
-"""The pictures of a run. Each function takes plain arrays and gives one panel as SVG text.
+"""Plots of a run: each function takes plain arrays and returns one panel as SVG text.
 
-Panels: matplotlib figures as SVG text that takes its colours and its font from the page.
+A panel is a matplotlib figure that takes its colours and its font from the page. Text stays text,
+so a panel is small, can be searched and prints sharply. Every panel has a width of 330 or 380
+units, about that of a phone, so one font size fits all; pages place several panels next to each
+other. The code uses no pyplot and no global state.
 
-Text stays text, so a panel is small, can be searched and prints sharply. Every panel is drawn
-for a width of 330 or 380 units, about that of a phone, and pages place several side by side; so
-one size of letters fits both. Figures are matplotlib objects: no pyplot, no global state.
-
-The modes of a run as pictures: how much of the mass each holds, and where it lies between them.
+Plots of modes show the mass of each mode, and the density between two modes.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from ...results.verdict import Modes
 FIGURE_WIDTH = 330
 WIDE_WIDTH = 380
 FONT_SIZE = 11
-# where a name is best broken, best first: between terms, before brackets, after words, anywhere
+# where to break a name, best first: between terms, before brackets, after words, anywhere
 NAME_BREAKS = (r"(?<=: )|(?=:(?! ))", r"(?=[\[(])", r"(?<=[ _.-])", r"(?=.)")
 
-# name of the page's variable -> the colour matplotlib draws with; each only once
+# name of the page's variable -> matplotlib's colour; each colour occurs once
 COLOURS = {
     "ink": "#1d2733",
     "muted": "#66717f",
@@ -52,12 +51,14 @@ COLOURS = {
 
 
 class Panel:
-    """One figure with one axes; `svg` is what the page holds.
+    """One figure with one axes; `svg` returns the element for the page.
 
     Args:
-      title: above the axes, left; what the panel says to who cannot see it, too.
+      title: text above the axes, left; also the label for screen readers.
       height: in units of a panel of width `width`.
-      xlabel, ylabel: of the axes.
+      width: the width in units.
+      xlabel: the label of the x axis.
+      ylabel: the label of the y axis.
     """
 
     def __init__(
@@ -94,18 +95,18 @@ class Panel:
         self.axes.set_ylabel(ylabel, **style)
 
     def only_x(self) -> None:
-        """No y axis: for densities, whose heights say nothing by themselves."""
+        """Remove the y axis, for densities, whose heights have no meaning by themselves."""
         self.bare = True
         self.axes.spines["left"].set_visible(False)
         self.axes.set_yticks([])
 
     def ticks(self, axis: str, count: int = 5) -> None:
-        """About `count` plain numbers on a linear axis, without an offset beside it."""
+        """Place about `count` plain numbers on a linear axis, without an offset."""
         from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
         low, high = self.axes.get_xlim() if axis == "x" else self.axes.get_ylim()
         places = MaxNLocator(count, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-        # a number centred on the very end of the x axis would stand beyond it
+        # a number centred on the end of the x axis would reach beyond it
         room = (high - low) * np.array([0.05 * self.bare, 0.03]) * (axis == "x")
         places = places[(places >= low + room[0]) & (places <= high - room[1])]
         which = getattr(self.axes, f"{axis}axis")
@@ -113,19 +114,19 @@ class Panel:
         which.set_major_formatter(FixedFormatter(tick_texts(places)))
 
     def text(self, x: float, y: float, words: str, colour: str = "muted", **style: Any) -> None:
-        """Words at (x, y), never read as mathematics."""
+        """Write text at (x, y); it is never parsed as mathematics."""
         style = {"fontsize": FONT_SIZE - 0.5, "parse_math": False, **style}
         self.axes.text(x, y, printable(words), color=COLOURS[colour], **style)
 
     def legend(self, **style: Any) -> None:
-        """The labelled artists, without a frame."""
+        """Show the labelled artists, without a frame."""
         self.axes.legend(
             frameon=False, fontsize=FONT_SIZE - 1, labelcolor=COLOURS["muted"],
             **{"handlelength": 1.4, "borderaxespad": 0.1, **style},
         )  # fmt: skip
 
     def svg(self) -> str:
-        """The panel as an <svg> element, its colours those of the page."""
+        """Return the panel as an <svg> element with the colours of the page."""
         import matplotlib
         from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -133,7 +134,7 @@ class Panel:
         options = {"svg.fonttype": "none", "svg.hashsalt": self.label, "path.simplify": True}
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         with matplotlib.rc_context(options), warnings.catch_warnings():
-            # a glyph that matplotlib's font lacks, the reader's may have
+            # the reader's font may have a glyph that matplotlib's font lacks
             warnings.filterwarnings("ignore", "Glyph .* missing")
             warnings.filterwarnings("ignore", ".*constrained_layout not applied")
             FigureCanvasSVG(self.figure).print_svg(file, metadata=nothing)
@@ -141,20 +142,20 @@ class Panel:
 
 
 def _inline(text: str, label: str) -> str:
-    """An <svg> for the middle of a page: no header, no size, no names, the page's colours."""
+    """Return an <svg> to embed in a page: no header, size or ids, and the page's colours."""
     text = text[text.index("<svg") :]
     head, body = text.split(">", 1)
     box = re.search(r'viewBox="([^"]*)"', head)
     assert box is not None
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.DOTALL)
-    body = re.sub(r"<[^>]*>", _tag, body)  # tags only: text is the user's
+    body = re.sub(r"<[^>]*>", _tag, body)  # only tags: text comes from the user
     space = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     label = escape(label, quote=True)
     return f'<svg {space} viewBox="{box[1]}" role="img" aria-label="{label}">{body.strip()}'
 
 
 def _tag(found: re.Match) -> str:
-    tag = re.sub(r'<g id="[^"]*"', "<g", found[0])  # two panels of a page must not share names
+    tag = re.sub(r'<g id="[^"]*"', "<g", found[0])  # two panels of a page must not share ids
     tag = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", tag)
     tag = re.sub(r"(\.\d\d)\d+", r"\1", tag)
     for name, colour in COLOURS.items():
@@ -163,12 +164,12 @@ def _tag(found: re.Match) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` without characters that XML or a line of text cannot hold."""
+    """Replace characters that XML or a line of text cannot hold."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def shorten(text: str, most: int) -> str:
-    """At most `most` characters: the start, and more of the end, which tells names apart."""
+    """Shorten to at most `most` characters: keep the start, and the end, where names differ."""
     text = printable(text)
     if len(text) <= most:
         return text
@@ -177,7 +178,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def in_two_lines(text: str, most: int) -> list[str]:
-    """`text` in at most two lines of at most `most` characters, broken at a joint of the name.
+    """Break `text` into at most two lines of at most `most` characters, at a joint of the name.
 
     Example:
       >>> from sgld.interfaces.report.figures import in_two_lines
@@ -204,13 +205,13 @@ def in_two_lines(text: str, most: int) -> list[str]:
 
 
 def tick_texts(places: np.ndarray) -> list[str]:
-    """The numbers at equidistant `places`, all with the decimals that their distance needs."""
+    """Format the numbers at equidistant `places` with the decimals that their distance needs."""
     places = np.asarray(places, float)
     step = np.min(np.diff(places)) if len(places) > 1 else abs(places[0]) if len(places) else 1
     largest = np.max(np.abs(places), initial=0.0)
     decimals = 0 if step <= 0 else max(0, int(-np.floor(np.log10(step) + 1e-9)))
     while decimals < 12 and step > 0 and abs(round(step, decimals) - step) > 1e-6 * step:
-        decimals += 1  # 0.025 needs one more than 0.02
+        decimals += 1  # 0.025 needs one decimal more than 0.02
     if decimals > 5 or largest >= 1e6:
         return [_power(v) if abs(v) > 1e-9 * largest else "0" for v in places]
     return [f"{v:.{decimals}f}".replace("-", "\N{MINUS SIGN}") for v in places + 0.0]
@@ -227,18 +228,18 @@ def _power(value: float) -> str:
 
 MAX_BINS = 50
 MAX_TRACED_CHAINS = 8
-MAX_INTERVAL_GROUPS = 4  # of intervals that share an axis
+MAX_INTERVAL_GROUPS = 4  # groups of intervals that share an axis
 MAX_TRACE_POINTS = 200
-ONE_LINE_CHARS = 14  # of one line
-TWO_LINE_CHARS = 22  # of two
+ONE_LINE_CHARS = 14  # characters of a name in one line
+TWO_LINE_CHARS = 22  # characters per line in two lines
 
 
 def by_scale(low: Float[np.ndarray, " m"], high: Float[np.ndarray, " m"]) -> list[np.ndarray]:
-    """Indices of intervals that can share an axis with its zero, the furthest from zero first.
+    """Group intervals that can share an axis with its zero, the furthest from zero first.
 
-    An interval joins a group whose axis reaches to `top` where it reaches to a sixth of that,
-    or is wide enough to be read on it: a twentieth. The last of MAX_INTERVAL_GROUPS takes what is
-    left. Order is kept within groups.
+    An interval joins a group whose axis reaches to `top` if it reaches to a sixth of `top`, or if
+    its width is a twentieth of `top`, wide enough to read. The last of MAX_INTERVAL_GROUPS takes
+    the rest. Order is kept within groups.
     """
     reach = np.maximum(np.abs(low), np.abs(high))
     groups: list[list[int]] = []
@@ -258,11 +259,10 @@ def forest(
     middle: Float[np.ndarray, " m"],
     span: tuple[float, float] | None = None,
 ) -> str:
-    """Rows of name, point and intervals on one axis with a line at zero, and the numbers.
+    """Draw rows of name, point and intervals on one axis with a line at zero, and the numbers.
 
-    Where a name is long, names and numbers have two lines beside the bar.
-
-    `span` is what the axis holds besides zero, where it is to be that of other panels.
+    If a name is long, names and numbers take two lines next to the bar. `span` is the range of the
+    axis besides zero, if it must equal that of other panels.
     """
     count = len(names)
     tall = max(map(len, names)) > ONE_LINE_CHARS
@@ -283,7 +283,7 @@ def forest(
     panel.only_x()
     axes.grid(axis="x", color=COLOURS["line"], linewidth=0.5)
     axes.set_axisbelow(True)
-    # outside the axes on both sides, so that no line crosses a letter
+    # outside the axes on both sides, so that no line crosses the text
     for i, (name, ends) in enumerate(zip(names, outer.T, strict=True)):
         numbers = _interval_text(middle[i], ends)
         _beside(
@@ -295,7 +295,7 @@ def forest(
 
 
 def _beside(panel: Panel, row: int, lines: list[str], colour: str, x: float, side: str) -> None:
-    """One line at the height of a row's bar, or two, above and below it."""
+    """Write one line at the height of a row's bar, or two lines, above and below it."""
     style = {"transform": panel.axes.get_yaxis_transform(), "ha": side}
     heights = ["center"] if len(lines) == 1 else ["bottom", "top"]
     for line, height in zip(lines, heights, strict=True):
@@ -303,8 +303,8 @@ def _beside(panel: Panel, row: int, lines: list[str], colour: str, x: float, sid
 
 
 def _interval_text(middle: float, ends: np.ndarray) -> list[str]:
-    """The point, and its interval in brackets."""
-    width = ends[1] - ends[0]  # of which a quarter is shown with two digits
+    """Format the point, and its interval in brackets."""
+    width = ends[1] - ends[0]  # a quarter of it is shown with two digits
     decimals = 1 - int(np.floor(np.log10(width / 4))) if width > 0 else 3
     plain = decimals <= 7 and abs(middle) < 1e6
     kind = f".{max(0, decimals)}f" if plain else ".3g"
@@ -319,7 +319,10 @@ def marginal(
     gaussian: tuple[float, float] | None = None,
     marks: Float[np.ndarray, " k"] | None = None,
 ) -> str:
-    """The weighted histogram of one parameter, the curve of a Gaussian (mean, sd) over it, lines at `marks`."""
+    """Draw the weighted histogram of one parameter.
+
+    `gaussian` (mean, sd) adds a curve, and `marks` adds vertical lines.
+    """
     panel = Panel(name, 130)
     low, high = _range(values, weights)
     bins = int(np.clip(np.sqrt(1 / np.sum((weights / weights.sum()) ** 2)), 8, MAX_BINS))
@@ -345,7 +348,7 @@ def marginal(
 
 
 def _range(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """From the .1% to the 99.9% quantile and a little more; some width around a single value."""
+    """Return the .1% and the 99.9% quantile with a margin, or a range around a single value."""
     order = np.argsort(values)
     share = np.cumsum(weights[order]) / weights.sum()
     low, high = values[order][np.searchsorted(share, [0.001, 0.999]).clip(max=len(values) - 1)]
@@ -356,7 +359,7 @@ def _range(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
 def trace(
     name: str, steps: Int[np.ndarray, " draw"], values: Float[np.ndarray, "chain draw"]
 ) -> str:
-    """One parameter over the steps, a colour per chain, evenly thinned; failed draws are left out."""
+    """Draw one parameter over the steps, one colour per chain, thinned, without failed draws."""
     panel = Panel(name, 130)
     at = np.unique(np.linspace(0, len(steps) - 1, MAX_TRACE_POINTS).round().astype(int))
     values = values[:MAX_TRACED_CHAINS, at]
@@ -378,7 +381,7 @@ def trace(
 def over_steps(
     title: str, steps: Int[np.ndarray, " draw"], values: Float[np.ndarray, " draw"], burn_in: int
 ) -> str:
-    """A step size or a temperature over the steps; its first value holds during burn-in."""
+    """Draw a step size or a temperature over the steps; its first value holds during burn-in."""
     panel = Panel(title, 190, width=WIDE_WIDTH, xlabel="step")
     x, y = _with_burn_in(steps, values, burn_in)
     panel.axes.plot(x, y, color=COLOURS["accent"], linewidth=1.6)
@@ -397,9 +400,9 @@ def over_steps(
 def noise_phase(
     steps: Int[np.ndarray, " n"], alpha: Float[np.ndarray, "n chain"], crossing: int | None
 ) -> str:
-    """Welling & Teh's alpha of every chain: above 1 it optimises, below 1 it samples.
+    """Draw Welling & Teh's alpha of every chain: above 1 it optimises, below 1 it samples.
 
-    `crossing` is the step at which the last chain comes below 1 for good; None: never.
+    `crossing` is the step from which the last chain stays below 1; None: never.
     """
     panel = Panel("α, gradient noise / injected noise", 190, width=WIDE_WIDTH, xlabel="step")
     at = np.unique(np.linspace(0, len(steps) - 1, 400).round().astype(int))
@@ -420,7 +423,7 @@ def noise_phase(
             crossing, low * 1.25, f" samples from step {crossing:,} ", va="bottom",
             ha="right" if left else "left",
         )  # fmt: skip
-    # the words stand where the curve ends least near
+    # place the text away from the end of the curve
     upper = high if y[-1] < np.sqrt(high) else 1.7
     lower = low if y[-1] > np.sqrt(low) else 1 / 1.7
     end = 0.98 * max(x[-1], 1)
@@ -447,7 +450,7 @@ def _mark_burn_in(panel: Panel, burn_in: int, last: float) -> None:
 
 
 def _log_axis(panel: Panel, low: float, high: float) -> None:
-    """Powers of ten, or 1, 2, 5 where the axis spans little."""
+    """Place powers of ten on a log axis, or 1, 2, 5 if it spans little."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
     panel.axes.set_yscale("log")
@@ -471,7 +474,7 @@ DENSITY_BINS = 60
 
 
 def masses(modes: Modes) -> str:
-    """A bar for each mode, with two standard errors where its mass was measured."""
+    """Draw a bar for each mode, with two standard errors if its mass was measured."""
     count, errors = len(modes), modes.mass_se
     panel = Panel("Mass of each mode", 22 * count + 52, width=WIDE_WIDTH)
     y = np.arange(count)
@@ -496,9 +499,10 @@ def masses(modes: Modes) -> str:
 def separating(
     modes: Modes, values: Float[np.ndarray, "n m"], one: int, other: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws and modes along the direction that tells two modes apart: 0 at one, 1 at the other.
+    """Project draws and modes on the direction that separates two modes: 0 at one, 1 at the other.
 
-    Fisher's direction, S^{-1} (m_2 - m_1), S the variances of draws around the nearest mode.
+    The direction is Fisher's, S^{-1} (m_2 - m_1), with S the variances of draws around the nearest
+    mode.
     """
     places = modes.position
     scale = np.maximum(values.std(0), 1e-300)
@@ -517,7 +521,7 @@ def along(
     values: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"],
     places: Float[np.ndarray, " k"], one: int, other: int,
 ) -> str:  # fmt: skip
-    """The weighted histogram along a direction from mode to mode, the modes marked by number."""
+    """Draw the weighted histogram along a direction between two modes, with numbered modes."""
     title = f"From mode {one + 1} (0) to mode {other + 1} (1), draws weighted"
     panel = Panel(title, 150, width=WIDE_WIDTH)
     inside = np.append(np.quantile(values, [0.001, 0.999]), places)

@@ -1,11 +1,10 @@
-"""The words and the table of the page. Everything that comes from the user is escaped here.
+"""HTML parts of the report and of notebook views: verdict, tables, page template and style.
 
-The style of a view: the report's colours, for one output among others, light or dark as its page is.
+All text that comes from the user is escaped here. The page uses nothing from elsewhere.
 
-JupyterLab, VS Code and Colab say on the page which theme they show; elsewhere the reader's system says.
-Where a page strips styles, as GitHub does, a view is plain text and tables.
-
-The page around the content: one template and its style sheet, nothing from elsewhere.
+A notebook view has the report's colours, light or dark as its page is. JupyterLab, VS Code and
+Colab mark their theme on the page; elsewhere the reader's system decides. Where a page strips
+styles, as GitHub does, a view is plain text and tables.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ from .figures import COLOURS, printable
 MAX_TABLE_ROWS = 400
 
 HOW_TO_READ = {
-    "trusted": "every sd is within {ratio:.0f}% of the posterior's and every mean within {mean:g} "
-    "sd of it, and this run measured it. Whether the model fits the data is another question.",
-    "biased": "the draws follow another law than the posterior: an sd or a mean is wrong by more "
+    "trusted": "this run measured that every sd is within {ratio:.0f}% of the posterior's and every mean "
+    "within {mean:g} sd of it. Whether the model fits the data is another question.",
+    "biased": "the draws do not follow the posterior: an sd or a mean is wrong by more "
     "than {ratio:.0f}% or {mean:g} sd, or a chain failed. More draws of the same kind do not help.",
     "not mixed": "the draws are too few, or the chains disagree; the numbers would change in a "
-    "longer run. Whether they are biased besides was not judged.",
-    "unknown": "how far the draws are from the posterior could not be measured. They may be right; "
-    "confirm them before they are used.",
+    "longer run. Whether they are also biased was not judged.",
+    "unknown": "the distance of the draws from the posterior could not be measured. They may be right; "
+    "confirm them before use.",
 }
 OF_PREDICTIONS = {
-    "trusted": "what the network predicts is within what is said above of the posterior's, by the agreement of "
-    "the chains and the temperature of their momenta. Weights by themselves are not judged, nor whether the "
-    "network fits the data.",
+    "trusted": "the predictions are within the limits above of the posterior's, by the agreement of "
+    "the chains and the temperature of their momenta. Neither single weights nor the fit to the data are "
+    "judged.",
     "biased": "the predictions spread further than the posterior's, or a chain failed. More draws of the same "
     "kind do not help.",
 }
@@ -55,14 +54,17 @@ TABLE_COLUMNS = (
 
 
 def says(value: Any) -> str:
-    """A user's text or a value, fit for HTML."""
+    """Escape a user's text or a value for HTML."""
     return escape(printable(str(value)), quote=True)
 
 
 def banner(
     word: str, reasons: tuple[str, ...], facts: str, target: str, *, predictions: bool = False
 ) -> str:
-    """The verdict: the word, the reasons, how to read it, whose law, the size of the run; `predictions`: are judged."""
+    """Return the banner: verdict, reasons, explanation, target distribution and size of the run.
+
+    `predictions` says whether predictions are judged.
+    """
     how = HOW_TO_READ | (OF_PREDICTIONS if predictions else {})
     reading = how.get(word, how["unknown"]).format(
         ratio=100 * limits.MAX_RATIO_ERROR, mean=limits.MAX_MEAN_ERROR
@@ -74,7 +76,7 @@ def banner(
         why = f'<p class="only">{"".join(sentences)}</p>'
     other = ""
     if target != "the posterior":
-        other = f'<p class="note"><b>Target</b>: {says(target)}. It stands wherever this page says posterior.</p>\n'
+        other = f'<p class="note"><b>Target</b>: {says(target)}. On this page, "posterior" means this target.</p>\n'
     kind = word.replace(" ", "-") if word in HOW_TO_READ else "unknown"
     return (
         f'<section class="banner {kind}" id="verdict">\n<p class="word">{says(word)}</p>\n{why}\n'
@@ -90,18 +92,18 @@ def _sentence(reason: str) -> str:
 
 
 def definitions(pairs: list[tuple[str, str | None]]) -> str:
-    """A list of terms; values are HTML already, and absent ones are left out."""
+    """Return a list of terms; values are HTML already, and missing ones are left out."""
     rows = "".join(f"<dt>{term}</dt><dd>{value}</dd>" for term, value in pairs if value)
     return f"<dl>{rows}</dl>"
 
 
 def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
-    """Formula, family, priors, data, seed, tolerance and everything given by hand."""
+    """List formula, family, priors, data, seed, tolerance and all settings made manually."""
     request = asked.get("request") or {}
     source = asked.get("data") or {}
     formula, family = asked.get("formula"), asked.get("family")
     rows, dropped = info.get("num_data"), info.get("num_dropped")
-    count = f"{rows:,}" if rows else "none: the log density alone" if request else None
+    count = f"{rows:,}" if rows else "none: only a log density" if request else None
     if count and dropped:
         count += f" ({left_out(dropped)})"
     return definitions(
@@ -118,7 +120,7 @@ def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
             ("tolerance", _tolerance(request.get("tolerance"))),
             ("seed", says(asked["seed"]) if "seed" in asked else None),
             ("effective draws", says(asked["ess"]) if asked.get("ess") else None),
-            ("given by hand", _lines(_by_hand(asked))),
+            ("set manually", _lines(_by_hand(asked))),
         ]
     )
 
@@ -142,7 +144,7 @@ def _lines(lines: list[str] | None) -> str | None:
 
 
 def _by_hand(asked: dict[str, Any]) -> list[str]:
-    """`name = value` for everything that differs from what `sgld.sample` takes by itself."""
+    """Return `name = value` for every setting that differs from the default of `sgld.sample`."""
     usual = {"temperature": 1.0}
     apart = ("seed", "tolerance")
     lines = []
@@ -157,9 +159,9 @@ def _by_hand(asked: dict[str, Any]) -> list[str]:
 
 
 def what_was_chosen(plan: dict[str, Any], info: dict[str, Any], last_step_size: float) -> str:
-    """The plan: by the library where it was left open, by hand otherwise."""
+    """List the plan: settings chosen by the library or set manually."""
     if not plan:
-        return "<p>The run has no plan: its draws come from elsewhere.</p>"
+        return "<p>There is no plan, since the draws come from elsewhere.</p>"
     corrected = " with noise correction" if plan.get("noise_correction") else ""
     batch, rows, steps = plan.get("batch_size"), info.get("num_data"), info.get("num_steps")
     passes = (
@@ -198,14 +200,14 @@ def _step_size(first: float | None, last: float) -> str | None:
 
 
 def ordinal(thin: int) -> str:
-    """Before the word that is counted: "3rd ", and nothing for 1."""
+    """Return "3rd " for 3, to precede a noun, and nothing for 1."""
     ends = {1: "st", 2: "nd", 3: "rd"}
     end = "th" if thin % 100 in (11, 12, 13) else ends.get(thin % 10, "th")
     return "" if thin == 1 else f"{thin}{end} "
 
 
 def _nu(nu: float | None) -> str | None:
-    if nu is None or not np.isfinite(nu):  # the notes say what that is
+    if nu is None or not np.isfinite(nu):  # the notes explain it
         return None
     return f"ν = {nu:.2g} " + (
         "(near-Gaussian)" if nu < 0.05 else "(moderate)" if nu < limits.MAX_NU else "(far)"
@@ -219,7 +221,7 @@ def _plain_lines(notes: list[str] | None) -> str | None:
 
 
 def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
-    """A row per parameter; cells that miss the verdict's limit are marked."""
+    """Return a row per parameter; cells that miss the verdict's limit are marked."""
     names, highest = list(parameters), _highest(draws, set(parameters))
     marked = {name: _missed(row, highest.get(name)) for name, row in parameters.items()}
     if len(names) > MAX_TABLE_ROWS:
@@ -238,7 +240,7 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
         f'<div class="scroll" tabindex="0" role="region" aria-label="Table of parameters"><table>'
         f'<thead><tr><th scope="col">parameter</th>{head}</tr></thead>\n<tbody>'
         + "\n".join(body)
-        + '</tbody></table></div><p class="note narrow">The table goes on to the right: scroll it.</p>'
+        + '</tbody></table></div><p class="note narrow">Scroll the table to the right for more columns.</p>'
     )
     if len(names) < len(parameters):
         text += (
@@ -250,7 +252,7 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
 
 
 def layers(found: Sequence[Mapping[str, Any]], predictions: Mapping[str, Any]) -> str:
-    """A row per layer of a network, and how well what it predicts has mixed."""
+    """Return a row per layer of a network, and how well its predictions have mixed."""
     head = "".join(f'<th scope="col">{says(title)}</th>' for title in LAYER_HEADS)
     body = "\n".join(
         f'<tr><th scope="row">{_name(name)}</th>'
@@ -266,12 +268,12 @@ def layers(found: Sequence[Mapping[str, Any]], predictions: Mapping[str, Any]) -
 
 
 def _name(name: str) -> str:
-    """A name, which may be broken where its terms and brackets begin."""
+    """Return a name that may break where its terms and brackets begin."""
     return "<wbr>".join(map(says, re.split(r"(?<!^)(?=[:\[(])", name)))
 
 
 def _highest(draws: Draws, shown: set[str]) -> dict[str, float]:
-    """The R-hat up to which the verdict takes a parameter's chains for one; nothing without draws."""
+    """Return the R-hat limit of each parameter; an empty dict without draws."""
     if draws.moments is not None or draws.healthy.size == 0:
         return {}
     at = [i for i, name in enumerate(draws.names) if name in shown]
@@ -281,7 +283,7 @@ def _highest(draws: Draws, shown: set[str]) -> dict[str, float]:
 
 
 def _missed(row: dict[str, float | None], highest: float | None) -> dict[str, str]:
-    """Column -> the limit it misses."""
+    """Return a dict from column to the limit that the row misses."""
     missed: dict[str, str] = {}
 
     def value(name: str) -> float:
@@ -330,7 +332,7 @@ def _cell(column: str, row: dict[str, float | None], limit: str | None) -> str:
 
 
 def _decimals(sd: float | None) -> int | None:
-    """Decimals that show three digits of the sd; None where plain decimals do not suit."""
+    """Return the decimals that show three digits of the sd; None if plain decimals do not suit."""
     if sd is None or not 1e-6 < sd < 1e6:
         return None
     return max(0, 2 - int(np.floor(np.log10(sd))))
@@ -340,7 +342,7 @@ def _legend(any_marked: bool, columns: list[tuple[str, str]]) -> str:
     shown = {name for name, _ in columns}
     text = (
         ("Marked cells miss their limit: " if any_marked else "No cell misses its limit: ")
-        + f"ESS at least {limits.MIN_ESS} (for the verdict that of squares too), R-hat at most {statistics.MIN_R_HAT_LIMIT:g} (more where the ESS is small)"
+        + f"ESS at least {limits.MIN_ESS} (for the verdict also that of squares), R-hat at most {statistics.MIN_R_HAT_LIMIT:g} (more if the ESS is small)"
     )
     if "sd_ratio" in shown:
         text += f", sd ratio within {limits.MAX_RATIO_ERROR:g} of 1, r² at least {limits.MIN_R2:g}"
@@ -348,11 +350,11 @@ def _legend(any_marked: bool, columns: list[tuple[str, str]]) -> str:
     if "sd_ratio" in shown:
         text += (
             "The sd ratio is the sd of the run over the posterior's, as predicted from gradients at "
-            "the draws (above 1: too wide), ± its standard error; r² says how much the prediction "
+            "the draws (above 1: too wide), ± its standard error; r² is the share that the prediction "
             "explains. "
         )
     if "sd_corrected" in shown:
-        text += "The corrected columns are that prediction of the posterior itself. "
+        text += "The corrected columns are this prediction for the posterior itself. "
     return text
 
 
@@ -375,7 +377,7 @@ DARK = {
     "chain-4": "#e3b95a",
     "chain-5": "#86c0cf",
 }
-# words of the verdict; the same names are classes of the banner
+# colours of the verdicts; the same names are classes of the banner
 LIGHT_WORDS = "--good: #1b7a43; --bad: #b3261e; --warn: #9a5b00; --doubt: #4a5a8a; --miss: #fde2d4;"
 DARK_WORDS = "--good: #6fd399; --bad: #ff8a80; --warn: #f5bf5b; --doubt: #a9b8ea; --miss: #5a2f1c;"
 
@@ -526,7 +528,7 @@ _RULES = {
 
 
 def _rule(parts: str, rule: str) -> str:
-    """A rule that counts for more than those of the page, which style every table of theirs."""
+    """Return a CSS rule with a higher specificity than the page's own table styles."""
     return ", ".join(f".sgld.sgld.sgld{part}" for part in parts.split(",")) + f" {{ {rule} }}"
 
 
@@ -542,5 +544,5 @@ _SHEET = "\n".join(
 
 
 def framed(content: str) -> str:
-    """`content` as an output of its own, with its style."""
+    """Return `content` as a separate output with its style."""
     return f'<style>{_SHEET}</style>\n<div class="sgld">{content}</div>'

@@ -1,12 +1,10 @@
-"""A run while it goes on: what can be said of it before its verdict, by the verdict's own rules.
+"""Read a run while it is running, and show its progress by the verdict's own rules.
 
-What there is of a run that goes on, as lines for a terminal or as a page; names are shown escaped.
+The progress is shown as lines in a terminal or as a page; names are escaped.
 
-A run's directory, read while the run goes on.
-
-Nothing of the run is disturbed: its files are read whole, as they appear, and no lock is taken. What is
-held of a run is bounded, however long or wide it is: every 2^k-th draw, of some parameters where they
-are many; and a chunk of draws, which never changes, is read once.
+Reading does not disturb the run: files are read whole, as they appear, and no lock is taken. Memory
+is bounded, however long or wide the run is: only every 2^k-th draw is used, and only some of many
+parameters. A chunk of draws never changes, so it is read once.
 """
 
 from __future__ import annotations
@@ -47,13 +45,13 @@ from .html import PAGE, ordinal, says
 
 State = Literal["running", "stopped", "finished"]
 
-MIN_LIVE_DRAWS = 8  # draws of a chain that say anything
-MAX_LIVE_PARAMETERS = 40  # parameters, the worst where there are more
-DIAGNOSTIC_POINTS = 12  # at which R-hat and ESS are shown
+MIN_LIVE_DRAWS = 8  # least draws per chain for a judgement
+MAX_LIVE_PARAMETERS = 40  # parameters shown; the worst if there are more
+DIAGNOSTIC_POINTS = 12  # points of the curves of R-hat and ESS
 
 
 class Agreement(NamedTuple):
-    """How well chains agree: R-hat where it is the worst against its limit, the least ESS, and whether that will do."""
+    """Agreement of chains: worst R-hat and its limit, least ESS and its limit, and the result."""
 
     r_hat: float
     limit: float
@@ -68,23 +66,24 @@ class Agreement(NamedTuple):
 
 @dataclass(frozen=True)
 class Live:
-    """What there is of a run that goes on.
+    """Progress of a run that may still be running.
 
     Attributes:
-      draws: [chain, draw, parameter], those looked at: reported ones of formula runs, what was kept,
-        or free coordinates.
-      weights: of these draws.
-      names: of these parameters, of `width` in all.
-      count: draws of a chain so far, of which each `every`-th is looked at.
-      wanted: draws of a chain that the plan asks for; 0 before there is a plan.
-      step: of each chain, at the last checkpoint; of `steps`.
+      draws: [chain, draw, parameter], the draws that are used: reported values of formula runs,
+        kept values, or free coordinates.
+      weights: the weights of these draws.
+      names: the names of these parameters, out of `width`.
+      count: draws per chain so far; every `every`-th is used.
+      wanted: draws per chain that the plan requests; 0 before there is a plan.
+      step: the step of each chain at the last checkpoint, out of `steps`.
       age: seconds since the plan was made, and `seen` since the last checkpoint.
-      state: "running" where a process is at work on it, "stopped" where none is and there is no verdict.
-      remedy: of a stopped run: how to go on with it, in the words of the command line.
-      verdict: of a finished run, in words.
-      by_predictions: whether the verdict will be of predictions, not of parameters.
-      predicted: [chain, draw, row, number] at the draws looked at, where they are kept.
-      moments: of a run that keeps nothing else.
+      state: "running" if a process is working on the run; "stopped" if none is and there is no
+        verdict.
+      remedy: for a stopped run, how to continue it, in the spelling of the command line.
+      verdict: for a finished run, its verdict as text.
+      by_predictions: whether the verdict will judge predictions, not parameters.
+      predicted: [chain, draw, row, number] at the draws that are used, if predictions are kept.
+      moments: the moments of a run that keeps nothing else.
     """
 
     draws: Float[np.ndarray, "chain draw parameter"] = field(default_factory=lambda: np.zeros((1, 0, 0)))  # fmt: skip
@@ -108,29 +107,29 @@ class Live:
 
     @property
     def finished(self) -> bool:
-        """Whether the verdict has been given."""
+        """Whether the run has a verdict."""
         return self.state == "finished"
 
     @property
     def num_chains(self) -> int:
-        """Of the run."""
+        """Number of chains of the run."""
         return len(self.draws) if self.moments is None else len(self.moments.chain_mean)
 
     @property
     def left(self) -> float | None:
-        """Seconds until the wanted draws are there, at the rate so far."""
+        """Seconds until the requested draws are complete, at the rate so far."""
         done = max(self.age - self.seen, 1e-3)
         return None if not self.step else max(0.0, done * (self.steps - self.step) / self.step)
 
     @cached_property
     def healthy(self) -> Int[np.ndarray, " ok"]:
-        """The chains whose numbers are all finite."""
+        """Chains whose numbers are all finite."""
         values = self.draws if self.moments is None else self.moments.chain_mean
         return np.flatnonzero(np.isfinite(values).reshape(len(values), -1).all(axis=1))
 
     @cached_property
     def totals(self) -> tuple[Float[np.ndarray, " parameter"], Float[np.ndarray, " parameter"]]:
-        """Mean and sd of what is looked at."""
+        """Mean and sd of the parameters that are used."""
         if self.moments is not None:
             return self.moments.mean(self.healthy), np.sqrt(self.moments.var(self.healthy))
         found = statistics.Estimates(self.draws[self.healthy], self.weights[self.healthy])
@@ -138,7 +137,7 @@ class Live:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What the draws show of each parameter, as the verdict's rule asks it."""
+        """Evidence on each parameter, as the rule for the verdict needs it."""
         return self._evidence(self.draws.shape[1])
 
     def _evidence(self, count: int) -> Evidence:
@@ -155,7 +154,7 @@ class Live:
 
     @cached_property
     def worst(self) -> Int[np.ndarray, " shown"]:
-        """The parameters to show: all where they are few, else those of the largest R-hat for its limit."""
+        """Parameters to show: all, or those with the largest R-hat relative to its limit."""
         if len(self.names) <= MAX_LIVE_PARAMETERS or not len(self.healthy):
             return np.arange(min(MAX_LIVE_PARAMETERS, len(self.names)))
         over = np.nan_to_num(self.evidence.r_hat / self.evidence.most_r_hat, nan=-1.0)
@@ -163,7 +162,10 @@ class Live:
 
     @cached_property
     def agreement(self) -> Agreement | None:
-        """Of all draws so far; None where they are too few, or predictions are judged that are not kept."""
+        """Agreement of all draws so far.
+
+        None if there are too few draws, or if predictions are judged but not kept.
+        """
         return self._agreement(self.draws.shape[1])
 
     def _agreement(self, count: int) -> Agreement | None:
@@ -201,7 +203,7 @@ class Live:
         return Agreement(r_hat, limit, found.ess, MIN_ESS, not found.reasons)
 
     def history(self) -> Iterator[tuple[int, Agreement]]:
-        """Draws of a chain, and how well they agreed, along the run: of the parameters shown."""
+        """Yield (draws per chain, agreement up to them) along the run, for the shown parameters."""
         there = self.draws.shape[1]
         if self.moments is not None or there < MIN_LIVE_DRAWS:
             return
@@ -216,21 +218,21 @@ class Live:
                 yield count * self.every, found
 
     def rows(self) -> list[tuple[str, float, float]]:
-        """Name, mean and sd of the parameters shown."""
+        """Return name, mean and sd of the parameters shown."""
         if not self.count or not len(self.healthy):
             return []
         mean, sd = self.totals
         return [(self.names[i], float(mean[i]), float(sd[i])) for i in self.worst]
 
     def as_json(self) -> dict[str, Any]:
-        """What `sgld summary --json` says of a run without a verdict."""
+        """Return what `sgld summary --json` prints for a run without a verdict."""
         rows = {name: {"mean": mean, "sd": sd} for name, mean, sd in self.rows()}
         counts = {"num_chains": self.num_chains, "num_draws": self.count, "num_steps": self.step}
-        reasons = ["the run goes on", self.word()]
+        reasons = ["the run is not finished", self.word()]
         return {"verdict": "unknown", "reasons": reasons, **counts, "parameters": rows}
 
     def word(self) -> str:
-        """What can be said before the verdict, and the verdict."""
+        """Return a preliminary judgement, or the verdict of a finished run."""
         if self.finished:
             return f"finished: {self.verdict}"
         lost = self.num_chains - len(self.healthy)
@@ -240,18 +242,18 @@ class Live:
             return "no draws yet"
         of = "predictions " if self.by_predictions else ""
         if self.agreement is None:
-            return "predictions are judged at the end" if of else "the draws do not move yet"
+            return "predictions are judged at the end" if of else "the draws have not moved yet"
         return (
             f"{of}{'mixed so far' if self.agreement.mixed else 'not mixed yet'}: {self.agreement}"
         )
 
     def facts(self) -> str:
-        """Where it stands."""
+        """Return the progress: draws, chains, steps and time left."""
         stopped = ""
         if self.state == "stopped":
-            stopped = f"; no process is at work on it; {self.remedy.rstrip('.')}"
+            stopped = f"; no process is working on it; {self.remedy.rstrip('.')}"
         if not self.wanted:
-            return f"the plan was not made yet{stopped}" if stopped else "the plan is being made"
+            return f"the run has no plan yet{stopped}" if stopped else "the plan is being made"
         attempt = f"attempt {self.attempt + 1}, " if self.attempt else ""
         going_on = self.state == "running" and self.left is not None
         left = f", about {in_seconds(self.left or 0.0)} left" if going_on else stopped
@@ -265,11 +267,11 @@ class Live:
 
 
 MAX_LIVE_TRACES, MAX_TRACE_DOTS = 6, 300
-REFRESH_SECONDS = 3  # seconds after which a page asks for itself again
+REFRESH_SECONDS = 3  # seconds after which a page reloads itself
 
 
 def as_lines(live: Live) -> str:
-    """For a terminal; names without letters that it would obey."""
+    """Return the progress for a terminal, without control characters in names."""
     lines = [live.facts(), live.word()]
     rows = [[shorten(name, 40), f"{m:.4g}", f"{s:.3g}"] for name, m, s in live.rows()]
     if rows:
@@ -279,15 +281,15 @@ def as_lines(live: Live) -> str:
 
 
 def _left_out(live: Live, shown: int) -> str:
-    """Which parameters are shown, where not all are."""
+    """Return a note that says which parameters are shown, unless all are."""
     if shown == live.width:
         return ""
-    of = f"{len(live.names):,} evenly of {live.width:,}" if len(live.names) < live.width else f"{live.width:,}"  # fmt: skip
+    of = f"{len(live.names):,} evenly spaced of {live.width:,}" if len(live.names) < live.width else f"{live.width:,}"  # fmt: skip
     return f"the {shown} parameters that agree least, of {of}"
 
 
 def as_page(live: Live, name: str) -> str:
-    """One page without scripts, which asks for itself again while there may be more to see."""
+    """Return a page without scripts that reloads itself until the run is finished."""
     rows = "".join(
         f'<tr><th scope="row">{says(shorten(n, 60))}</th><td>{m:.4g}</td><td>{s:.3g}</td></tr>'
         for n, m, s in live.rows()
@@ -295,8 +297,8 @@ def as_page(live: Live, name: str) -> str:
     past = list(live.history())
     over = "predictions" if live.by_predictions else "the parameters below"
     figures = [
-        _figure("R-hat, the worst", [[(c, a.r_hat) for c, a in past], [(c, a.limit) for c, a in past]], f"draws of a chain; of {over}; the second line is its limit"),
-        _figure("ESS, the least", [[(c, a.ess) for c, a in past]], f"draws of a chain; of {over}"),
+        _figure("R-hat, the worst", [[(c, a.r_hat) for c, a in past], [(c, a.limit) for c, a in past]], f"by draws per chain; for {over}; the second line is the limit"),
+        _figure("ESS, the least", [[(c, a.ess) for c, a in past]], f"by draws per chain; for {over}"),
     ]  # fmt: skip
     every = max(1, live.draws.shape[1] // MAX_TRACE_DOTS)
     for i in live.worst[:MAX_LIVE_TRACES] if live.draws.shape[1] else []:
@@ -315,9 +317,12 @@ def as_page(live: Live, name: str) -> str:
 
 
 def as_error_page(sentence: str, name: str) -> str:
-    """A page that says what is wrong, and asks again: the run may go on, or be made anew."""
+    """Return a page that shows an error and reloads itself.
+
+    The run may continue, or start again.
+    """
     body = (
-        '<section class="banner unknown" id="verdict"><p class="word">not to be read</p>'
+        '<section class="banner unknown" id="verdict"><p class="word">not readable</p>'
         f'<p class="only">{says(sentence)}</p></section>'
     )
     return _page(body, name, refresh=True)
@@ -330,7 +335,7 @@ def _page(body: str, name: str, *, refresh: bool) -> str:
 
 
 def _figure(title: str, lines: Sequence[Sequence[tuple[float, float]]], below: str) -> str:
-    """Lines in one frame, as SVG of numbers alone."""
+    """Draw lines in one frame, as SVG that contains only numbers."""
     points = np.array([p for line in lines for p in line if np.isfinite(p[1])], np.float64)
     if len(points) < 2:
         return ""
@@ -350,35 +355,35 @@ def _figure(title: str, lines: Sequence[Sequence[tuple[float, float]]], below: s
 # -- live read -----------------------------------------------------------------------------
 
 
-MAX_LIVE_DRAWS = 4000  # draws of a chain
-MAX_READ_PARAMETERS = 256  # that are looked at, where there are more
-MAX_READ_NUMBERS = 2**21  # of all chains, that are looked at
-MAX_REREADS = 3  # times that a directory is read whose run writes meanwhile
+MAX_LIVE_DRAWS = 4000  # draws per chain that are used
+MAX_READ_PARAMETERS = 256  # parameters that are used
+MAX_READ_NUMBERS = 2**21  # numbers of all chains that are used
+MAX_REREADS = 3  # attempts to read a directory while its run writes
 
 LiveSeen = dict[
     tuple[str, str], tuple[int, dict[str, np.ndarray]]
-]  # by run and chunk: every which draw, and those
+]  # by run and chunk: the stride of the used draws, and these draws
 
 
 def read_live(run: str | Path) -> Live:
-    """A run's draws so far. Raises RunError where it is none, or is damaged."""
+    """Return a run's draws so far. Raise RunError unless the directory is an intact run."""
     return Reader(run).read()
 
 
 class Reader:
-    """Reads a run again and again: of chunks that it has seen, what it looks at is kept."""
+    """Reader that reads a run repeatedly, and keeps the used draws of the chunks it has read."""
 
     def __init__(self, run: str | Path) -> None:
         self.run = run
         self._seen: LiveSeen = {}
 
     def read(self) -> Live:
-        """What there is now. Raises RunError where it is no run, or is damaged."""
+        """Return the present state. Raise RunError unless the directory is an intact run."""
         for _ in range(MAX_REREADS):
             try:
                 return self._read()
             except RunError:
-                time.sleep(0.2)  # its run may have gone on between two files
+                time.sleep(0.2)  # the run may have written between two reads
         return self._read()
 
     def _read(self) -> Live:
@@ -425,7 +430,7 @@ class Reader:
             return replace(live, step=step, count=count, moments=moments, names=names, width=len(names))  # fmt: skip
         if (
             int(head.get("every", 1)) > 1
-        ):  # of few positions nothing is shown: predictions are what is judged
+        ):  # few positions are kept, and predictions are judged, so positions are not shown
             pending.pop("z", None)
         look = _Look.at(asked, pending, count)
         before, self._seen = self._seen, {}
@@ -446,7 +451,7 @@ class Reader:
     def _chunk(
         self, directory: RunDirectory, first: int, end: int, look: _Look, before: LiveSeen
     ) -> dict[str, np.ndarray]:
-        """What is looked at of a chunk, as it was seen before or from its file."""
+        """Return the used draws of a chunk, from memory or from its file."""
         key = (directory.id, f"{directory.attempt}-{first}-{end}-{len(look.source)}")
         every, rows = before.get(key, (0, {}))
         if not every or look.every % every:
@@ -460,9 +465,9 @@ class Reader:
 
 @dataclass(frozen=True)
 class _Look:
-    """Which draws of a run are looked at, and which of their numbers."""
+    """Selection of the draws of a run, and of their numbers."""
 
-    source: tuple[str, ...]  # the arrays that hold what is shown of a draw
+    source: tuple[str, ...]  # the arrays that hold the shown values
     columns: Int[np.ndarray, " m"]
     names: tuple[str, ...]
     width: int
@@ -470,13 +475,13 @@ class _Look:
 
     @classmethod
     def at(cls, asked: dict[str, Any], rows: dict[str, np.ndarray], count: int) -> _Look:
-        """For `count` draws like these rows."""
+        """Choose the selection for `count` draws like these rows."""
         kept = asked.get("keep") or {}
         source = tuple(sorted((n for n in rows if n.startswith("value")), key=lambda n: int(n[5:])))
         names = _element_names(kept) if source else ()
         source = source or (("z",) if "z" in rows else ())
         width = sum(math.prod(rows[name].shape[2:]) for name in source)
-        whole = asked.get("kind") == "formula"  # what is reported takes all of them
+        whole = asked.get("kind") == "formula"  # the reported values depend on all coordinates
         columns = np.arange(width) if whole else _evenly(width)
         names = tuple(names[i] if names else f"z[{i}]" for i in columns)
         chains = max([rows[name].shape[1] for name in (*source, "predicted") if name in rows], default=1)  # fmt: skip
@@ -485,7 +490,7 @@ class _Look:
         return cls(source, columns, names, width, 2 ** math.ceil(math.log2(over)))
 
     def of(self, rows: dict[str, np.ndarray], first: int) -> dict[str, np.ndarray]:
-        """Of rows [draw, chain, ...], the draws from number `first` on."""
+        """Select from rows [draw, chain, ...] that begin with draw number `first`."""
         at = slice(-first % self.every, None, self.every)
         found = {name: rows[name][at] for name in ("step_size", "temperature")}
         if "predicted" in rows:
@@ -502,12 +507,12 @@ def _chains(rows: dict[str, np.ndarray]) -> int:
 
 
 def _evenly(width: int) -> Int[np.ndarray, " m"]:
-    """All of `width` numbers, or MAX_READ_PARAMETERS of them."""
+    """Return all of `width` indices, or MAX_READ_PARAMETERS of them, evenly spaced."""
     return np.unique(np.linspace(0, width - 1, min(width, MAX_READ_PARAMETERS)).round().astype(int))
 
 
 def _some(values: np.ndarray, names: tuple[str, ...], width: int) -> dict[str, Any]:
-    """`draws`, `names` and `width` of a Live, of so many parameters as are looked at."""
+    """Return `draws`, `names` and `width` of a Live, for the parameters that are used."""
     at = _evenly(len(names))
     return {"draws": values[..., at], "names": tuple(names[i] for i in at), "width": width}
 
@@ -520,14 +525,14 @@ def _changed(path: Path) -> float:
 
 
 def _element_names(kept: dict[str, Any]) -> tuple[str, ...]:
-    """Of what `keep` returns, or of the parameters whose moments are kept."""
+    """Return the names of the values of `keep`, or of the parameters whose moments are kept."""
     names, shapes, dtypes = zip(*kept["leaves"], strict=True)
     layout = Layout(jax.tree.structure([0] * len(names)), tuple(map(tuple, shapes)), dtypes, names)
     return tuple(layout.element_names())
 
 
 def _moments(carry: list[np.ndarray], kept: dict[str, Any], count: int) -> Moments:
-    """From a checkpoint's carry, whose last leaves they are."""
+    """Return the moments from the last leaves of a checkpoint's carry."""
     n, bins = len(kept["leaves"]), None
     if sum(math.prod(shape) for _, shape, _ in kept["leaves"]) <= MAX_HISTOGRAMS:
         carry, bins = carry[:-3], Bins._make(carry[-3:])
@@ -537,7 +542,7 @@ def _moments(carry: list[np.ndarray], kept: dict[str, Any], count: int) -> Momen
 
 
 def _finished(directory: RunDirectory) -> Live:
-    """The draws of a run that is over, as far as they are looked at."""
+    """Return the selected draws of a finished run."""
     from ...results.storage import load
 
     draws = load(directory.path)
@@ -563,7 +568,7 @@ def _finished(directory: RunDirectory) -> Live:
 def _reported(
     asked: dict[str, Any], z: Float[np.ndarray, "chain draw d"], names: tuple[str, ...]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """What draws of a formula run report; what other runs hold, as it is."""
+    """Return the reported values of a formula run's draws; for other runs, the draws unchanged."""
     if asked.get("kind") != "formula" or not z.size:
         return z, names
     function, names = _reporter(json.dumps(asked["model"]))
@@ -574,7 +579,7 @@ def _reported(
 
 @lru_cache(maxsize=4)
 def _reporter(spec: str) -> tuple[Any, tuple[str, ...]]:
-    """From free coordinates to what a formula reports, compiled for few lengths; and its names."""
+    """Return a compiled function that reports free coordinates of a formula, and the names."""
     model = FormulaModel.from_spec(json.loads(spec))
     posterior = model.posterior
     layout = Layout.of(posterior.unconstrain(posterior.init))

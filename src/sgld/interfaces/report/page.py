@@ -1,7 +1,7 @@
-"""`write_report`: a finished run directory to one page that needs nothing else.
+"""Write the report of a finished run directory as one self-contained page.
 
-The order is that of a reader's questions: can it be trusted, what was done, what came out, what
-does it look like, did it mix, was the noise small, does the model fit.
+The sections answer a reader's questions in order: is the run reliable, what was run, what are the
+results, what do they look like, did the chains mix, was the noise small, does the model fit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .predictive_check import Replicated, replicate
 Checked = tuple[str, str, Replicated]
 
 MAX_INTERVALS, MAX_MARGINALS, MAX_TRACES = 60, 24, 12
-MAX_MODE_DIRECTIONS = 5  # from the heaviest mode to another
+MAX_MODE_DIRECTIONS = 5  # directions from the largest mode to another
 PANEL_ROWS = 15
 
 
@@ -38,10 +38,11 @@ def write_report(run_path: Path | str, model: FormulaModel | None = None) -> Pat
     """Write `report.html` into the finished run directory `run_path`; return its path.
 
     Args:
-      model: the run's own with its rows, where they are at hand; else they are read again.
+      run_path: the run directory.
+      model: the run's model with its rows, if they are in memory; by default they are read again.
 
     Raises:
-      RunError: no run directory, an unfinished run, or the page cannot be written.
+      RunError: there is no run directory, the run is unfinished, or the page cannot be written.
       MissingExtra: matplotlib is not installed.
     """
     run = RunDirectory(run_path)
@@ -62,11 +63,13 @@ def report_of(
     asked: dict[str, Any],
     find: Callable[[], Checked | None] = lambda: None,
 ) -> Path:
-    """Write the page of `draws` to the file `path`; return it.
+    """Write the page of `draws` to the file `path`; return the path.
 
     Args:
-      asked: what run.json would hold, as far as there is a run.
-      find: the predictive check: panel, reading and outcomes; None where there is nothing to check.
+      draws: the draws.
+      path: the file to write.
+      asked: the content of run.json, as far as it is known.
+      find: a function that returns the predictive check (panel, description and outcomes), or None.
 
     Raises:
       RunError: the page cannot be written.
@@ -81,7 +84,7 @@ def report_of(
 def of_formula(
     draws: Draws, asked: dict[str, Any], find: Callable[[], FormulaModel | None]
 ) -> Callable[[], Checked | None]:
-    """The predictive check of a formula's model, once it is found."""
+    """Return a function that finds a formula's model and runs its predictive check."""
 
     def found() -> Checked | None:
         model = find()
@@ -109,7 +112,7 @@ def _page(
 ) -> str:
     info, plan = draws.info, draws.info.get("plan") or {}
     word, reasons = draws.verdict.word, draws.verdict.reasons
-    if run is not None and asked.get("kind") == "formula":  # as one would begin it at the shell
+    if run is not None and asked.get("kind") == "formula":  # a run of the command line
         reasons = tuple(at_the_shell(reason, run) for reason in reasons)
         notes = [at_the_shell(note, run) for note in plan.get("notes") or ()]
         plan = {**plan, "notes": notes}
@@ -133,7 +136,7 @@ def _page(
         parts += _results(draws, summary or draws.summary().to_dict(), _check(find))
     else:
         parts.append(
-            _section("Parameters", "<p>Every chain failed, so there is nothing to tabulate.</p>")
+            _section("Parameters", "<p>Every chain failed, so this page has no table.</p>")
         )
     versions = ", ".join(f"{k} {v}" for k, v in (asked.get("versions") or {}).items())
     return PAGE.substitute(
@@ -144,7 +147,7 @@ def _page(
 
 
 def _results(draws: Draws, summary: dict[str, Any], checked: str) -> list[str]:
-    """Everything that needs a chain that did not fail."""
+    """Return the sections that need a chain that did not fail."""
     found, parts = draws.verdict.extra, []
     if found.get("layers"):
         parts = [
@@ -169,13 +172,16 @@ def _results(draws: Draws, summary: dict[str, Any], checked: str) -> list[str]:
 
 
 def _predictions(found: dict[str, Any] | None) -> str:
-    """What a network predicts at the probe rows; "" of a run of before that was kept."""
+    """Return the section on a network's predictions at the probe rows.
+
+    The section is empty for runs of older versions, which do not store it.
+    """
     if not found:
         return ""
     wide, traces, lead = predictive_check.pictures(found)
     lead += (
-        " The traces are those of the rows that mixed worst, each chain's over its draws: probabilities of classes, else what is "
-        "predicted. Chains that mixed cannot be told apart."
+        " The traces show the rows that mixed worst: class probabilities or predictions of each chain over its "
+        "draws. Chains that mixed look alike."
     )
     panels = (_panels(wide, "panels wide") if wide else "") + _panels(traces)
     return _section("Predictions at the probe rows", panels, lead.strip())
@@ -195,7 +201,7 @@ def _facts(draws: Draws) -> str:
 
 
 def _failures(draws: Draws, reasons: tuple[str, ...]) -> str:
-    """Chains that failed, where the verdict does not name them already."""
+    """List the failed chains, unless the verdict names them already."""
     failed = [status for status in draws.status if status != "ok"]
     if not failed:
         return ""
@@ -203,7 +209,7 @@ def _failures(draws: Draws, reasons: tuple[str, ...]) -> str:
     lines = "" if told else "<ul>" + "".join(f"<li>{says(s)}</li>" for s in failed) + "</ul>"
     text = f"{len(failed)} of {draws.num_chains} chains failed"
     if len(failed) < draws.num_chains:
-        text += f"; only the traces show {'them' if len(failed) > 1 else 'it'}"
+        text += f"; only the traces include {'them' if len(failed) > 1 else 'it'}"
     return f"<p><b>{text}.</b></p>{lines}"
 
 
@@ -217,7 +223,7 @@ def _panels(svgs: list[str], kind: str = "panels") -> str:
 
 
 def _modes(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
-    """How much each mode holds, and the draws between the heaviest and each of the next."""
+    """Return the section on modes: masses, and draws between the largest mode and others."""
     found = draws.modes
     if found is None:
         return ""
@@ -230,14 +236,17 @@ def _modes(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
     lead = (
         f"The posterior has at least {len(found)} modes. Their masses are "
         + ("measured from exact chains, ± a standard error." if found.measured else
-           "Laplace's approximation: how often the chains visit each need not agree.")
-        + " The other pictures lie along the direction in which two modes are told apart."
+           "Laplace approximations: the share of draws in each mode may differ from its mass.")
+        + " The other plots show the draws along the direction that separates two modes."
     )  # fmt: skip
     return _section("Modes", _panels(svgs, "panels wide"), lead)
 
 
 def _intervals(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
-    """Points and intervals on the original scale, those of a like scale on one axis."""
+    """Return points and intervals on the original scale.
+
+    Parameters of similar size share an axis.
+    """
     w = draws.weights
     chosen, cut = np.arange(len(draws.names)), ""
     if len(chosen) > MAX_INTERVALS:
@@ -260,7 +269,7 @@ def _intervals(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
             svgs.append(figures.forest(names, outer, inner, quantiles[2, at], span))
     lead = "Median, 50% interval (thick) and 90% interval (thin), on the original scale."
     if len(groups) > 1:
-        lead += " Parameters of a like size share an axis; each axis has its own scale."
+        lead += " Parameters of similar size share an axis; each axis has its own scale."
     return _section("Intervals", _panels(svgs, "panels wide"), lead + cut)
 
 
@@ -274,7 +283,7 @@ def _marginals(draws: Draws, values: np.ndarray, ess: np.ndarray) -> str:
     found = draws.modes
     places = found.position if found is not None and found.names == draws.names else None
     if found is not None and found.chain is not None:
-        laplace = None  # of one mode
+        laplace = None  # it describes only one mode
     svgs = []
     for i in chosen:
         gaussian = None
@@ -290,8 +299,8 @@ def _marginals(draws: Draws, values: np.ndarray, ess: np.ndarray) -> str:
         lead += (
             '&emsp;<span class="key" style="background: var(--contrast); height: .2em; '
             'vertical-align: .25em"></span>the Gaussian with the curvature at the mode, around the mean (Laplace approximation). '
-            "A histogram much wider than the curve is a sign of bias, one of another shape a sign "
-            "of a posterior that is not Gaussian."
+            "A histogram much wider than the curve suggests bias; one of another shape suggests "
+            "a posterior that is not Gaussian."
         )
     if places is not None:
         lead += " Lines mark the modes."
@@ -303,12 +312,12 @@ def _traces(draws: Draws, ess: np.ndarray) -> str:
     shape = draws.log_weight.shape
     every = np.concatenate([a.reshape(*shape, -1) for a in leaves if a.size], axis=-1)
     chosen, cut = _chosen(ess, MAX_TRACES)
-    # lowest ESS first: where trouble is, it is in the first panels
+    # lowest ESS first, so that problems appear in the first panels
     chosen = chosen[np.argsort(ess[chosen], kind="stable")]
     svgs = [figures.trace(draws.names[i], draws.step, every[..., i]) for i in chosen]
     lead = (
         "Every chain over the steps, thinned for display, the lowest ESS first. Chains that mixed "
-        "cannot be told apart and show no drift."
+        "look alike and show no drift."
     )
     if draws.num_chains > figures.MAX_TRACED_CHAINS:
         lead += f" The first {figures.MAX_TRACED_CHAINS} of {draws.num_chains} chains are drawn."
@@ -316,7 +325,7 @@ def _traces(draws: Draws, ess: np.ndarray) -> str:
 
 
 def _chosen(ess: np.ndarray, most: int) -> tuple[np.ndarray, str]:
-    """At most `most` parameters, those with the lowest ESS, in their order; and a sentence."""
+    """Return at most `most` parameters, those with the lowest ESS, and a sentence on them."""
     if len(ess) <= most:
         return np.arange(len(ess)), ""
     chosen = np.sort(np.argsort(ess, kind="stable")[:most])
@@ -324,7 +333,7 @@ def _chosen(ess: np.ndarray, most: int) -> tuple[np.ndarray, str]:
 
 
 def _noise(draws: Draws) -> str:
-    """Step size, Welling & Teh's alpha, and the temperature where it changes."""
+    """Return plots of step size, Welling & Teh's alpha, and the temperature if it changes."""
     burn_in = int((draws.info.get("plan") or {}).get("burn_in", 0))
     if not draws.info.get("plan"):
         return ""
@@ -333,7 +342,7 @@ def _noise(draws: Draws) -> str:
     svgs = [figures.over_steps("Step size h", draws.step, h, burn_in)]
     phase = draws.phase
     if phase is None:
-        lead = "The gradients have no noise: every step is in the sampling phase."
+        lead = "The gradients have no noise, so every step is in the sampling phase."
     else:
         steps = np.concatenate([phase.step[phase.step < draws.step[0]], draws.step])
         early = len(steps) - len(draws.step)
@@ -352,25 +361,25 @@ def _phase(phase: Phase, plan: dict[str, Any]) -> str:
     lead = (
         "α is the variance of the gradient noise over that of the injected noise, in the worst "
         "direction (Welling &amp; Teh 2011, section 4), measured along the run in every chain. Above 1 "
-        f"a run optimises, below 1 it samples. This run: {says(phase.sentence(bool(plan.get('noise_correction'))))}"
+        f"the run optimises, below 1 it samples. This run: {says(phase.sentence(bool(plan.get('noise_correction'))))}"
     )
     if plan.get("noise_correction"):
-        return lead + "; noise correction takes the gradient noise off the injected noise."
+        return lead + "; noise correction subtracts the gradient noise from the injected noise."
     if plan.get("order") in ("reshuffle", "symmetric"):
         return lead + (
-            ". The noise is that of single batches; over a whole pass of the data part of it "
-            "cancels, which α leaves out."
+            ". α uses the noise of single batches; part of it cancels over a whole pass of the data, "
+            "which α ignores."
         )
-    return lead + "; far below 1 its noise can be left out of account."
+    return lead + "; far below 1 the gradient noise is negligible."
 
 
 def _check(find: Callable[[], Checked | None]) -> str:
-    """The predictive check, or a sentence why there is none."""
+    """Return the predictive check, or a sentence that says why there is none."""
     title = "Does the model fit?"
     try:
         found = find()
     except SGLDError as error:
-        return _section(title, f"<p>There is no predictive check: {says(error)}</p>")
+        return _section(title, f"<p>No predictive check was made: {says(error)}</p>")
     if found is None:
         return ""
     svg, reading, made = found
@@ -380,7 +389,7 @@ def _check(find: Callable[[], Checked | None]) -> str:
     )
     lead = f"Posterior predictive check: {count} data sets drawn from the model for {part}."
     if made.totals is not None and made.totals.num_rows == made.num_data:
-        lead += " What is said of single numbers is of all rows."
+        lead += " Statements on single numbers use all rows."
     return _section(
         title,
         f'<div class="pair check">{_panels([svg], "panels wide")}<p>{says(reading)}</p></div>',

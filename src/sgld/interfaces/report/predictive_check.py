@@ -1,19 +1,14 @@
-"""The posterior predictive check: outcomes that the model would make, beside those that came.
+"""Posterior predictive checks: outcomes that the model simulates, compared with the observed ones.
 
-For draws s = 1 .. S of the posterior, outcomes y_s are drawn for the rows of the data themselves;
-a model that fits makes data sets that look like the observed one (Gelman et al. 1996).
+For draws s = 1 .. S of the posterior, outcomes y_s are drawn for the rows of the data themselves.
+A model that fits produces data sets that look like the observed one (Gelman et al. 1996).
 
-Outcomes that the model would make, for the rows of its own data.
+Outcomes are drawn for a sample of rows at once, which is plotted, and for all rows in pieces, which
+are reduced to single numbers. A number of a part of the rows can look right where that of all rows
+is far off, since its replicas spread as 1/sqrt(rows). The sentences of the page therefore use
+numbers of all rows.
 
-For draws s = 1 .. S of the posterior, outcomes y_s are drawn for rows of the data: for a sample of
-rows all at once, which is pictured, and for all rows in pieces, of which single numbers are kept.
-
-Single numbers of many rows, observed and replicated, from sums that are added up piece by piece.
-
-A number of a part of the rows can look right where that of all is far off: its replicas spread as
-1/sqrt(rows). So what a sentence of the page judges is a number of all rows.
-
-Pictures of what a network predicts at the probe rows.
+The module also plots the predictions of a network at the probe rows.
 """
 
 from __future__ import annotations
@@ -37,22 +32,22 @@ from .figures import COLOURS, WIDE_WIDTH, Panel, printable
 # -- totals --------------------------------------------------------------------------------
 
 
-CERTAIN_INTERVAL = (0.005, 0.995)  # a sentence that finds fault is wrong once in a hundred times
-MIN_REPLICAS = 100  # replicas, below which quantiles far out are those of a t law
+CERTAIN_INTERVAL = (0.005, 0.995)  # a sentence that reports a misfit is wrong in 1% of cases
+MIN_REPLICAS = 100  # replicas below which outer quantiles come from a t distribution
 MAX_LEVERAGE_POWERS = 4
 
 
 @dataclass
 class Totals:
-    """Sums over rows; in each array the observed data set first, then the replicas.
+    """Sums over rows; each array holds the observed data set first, then the replicas.
 
     Attributes:
       center, scale: of the outcomes, so that their powers do not cancel.
-      edges: between the bins of the predicted mean.
-      count: of outcomes.
-      num_rows: of the data.
+      edges: the edges between the bins of the predicted mean.
+      count: the number of outcomes.
+      num_rows: the number of rows.
       powers: [4, 1 + S], sums of ((y - center) / scale)^k, k = 1 to 4.
-      zeros: [1 + S], outcomes that are 0.
+      zeros: [1 + S], numbers of outcomes that are 0.
       bins: [bins, 1 + S], sums of the outcomes in each bin.
       predicted, sizes: [bins], sums of the predicted means, and numbers of outcomes.
     """
@@ -70,7 +65,7 @@ class Totals:
 
     @classmethod
     def like(cls, observed: Float[np.ndarray, " n"], mean: Float[np.ndarray, " n"]) -> Totals:
-        """Nothing yet, with center, scale and bins that suit outcomes like these."""
+        """Return empty sums, with center, scale and bins that suit outcomes like these."""
         count = int(np.clip(mean.size // 50, 2, 10))
         edges = np.unique(np.quantile(mean, np.arange(1, count) / count))
         return cls(float(observed.mean()), float(observed.std()) or 1.0, edges)
@@ -82,7 +77,7 @@ class Totals:
         mean: Float[np.ndarray, " n"],
         num_rows: int,
     ) -> None:
-        """Count these outcomes too."""
+        """Add these outcomes to the sums."""
         every = np.concatenate([observed[None], replicas])
         self.count += observed.size
         self.num_rows += num_rows
@@ -106,24 +101,24 @@ class Totals:
 
     @property
     def variance(self) -> Float[np.ndarray, " data_sets"]:
-        """Of the outcomes, about their own mean."""
+        """Variance of the outcomes, about their own mean."""
         return self.scale**2 * self._central()[0]
 
     @property
     def skewness(self) -> Float[np.ndarray, " data_sets"]:
-        """Third central moment over that of the second to 3/2."""
+        """Third central moment over the second to the power 3/2."""
         second, third, _ = self._central()
         return third / second**1.5
 
     @property
     def kurtosis(self) -> Float[np.ndarray, " data_sets"]:
-        """Fourth central moment over the square of the second; 3 of a normal law."""
+        """Fourth central moment over the square of the second; 3 for a normal distribution."""
         second, _, fourth = self._central()
         return fourth / second**2
 
     @property
     def rates(self) -> tuple[Float[np.ndarray, " bins"], Float[np.ndarray, "bins data_sets"]]:
-        """Predicted and other means of the bins that hold outcomes."""
+        """Mean predictions and mean outcomes of the bins that hold outcomes."""
         sizes = np.asarray(self.sizes)
         held = sizes > 0
         return (
@@ -143,9 +138,11 @@ class Totals:
 def band(
     replicas: Float[np.ndarray, " S"], tails: tuple[float, float] = CERTAIN_INTERVAL
 ) -> tuple[float, float]:
-    """Where a number of one more data set like these would lie, with the probability between `tails`.
+    """Return the interval that holds the number of one more data set.
 
-    Quantiles where there are many, Student's prediction interval where there are few.
+    Its probability is that between `tails`.
+    It uses quantiles if there are many replicas, and Student's prediction interval if there are
+    few.
     """
     if len(replicas) < 2:
         return -np.inf, np.inf
@@ -161,12 +158,12 @@ def band(
 
 
 MAX_REPLICAS = 100
-MAX_PICTURED_ROWS = 5000  # pictured
-MIN_ALL_ROW_DRAWS = 20  # for all rows
-MAX_CHECK_CELLS = 20_000_000  # draws times rows, of all rows; about a second
-MAX_PERMUTED_ROWS = 2**24  # rows whose numbers may be held all at once
-MAX_CHECKED_ROWS = 2_000_000  # rows, beyond which a sample of so many stands for all
-CELLS_AT_ONCE = 1_000_000  # draws times rows times levels, at once
+MAX_PICTURED_ROWS = 5000  # plotted rows
+MIN_ALL_ROW_DRAWS = 20  # draws for all rows
+MAX_CHECK_CELLS = 20_000_000  # draws x rows for all rows; about a second
+MAX_PERMUTED_ROWS = 2**24  # rows whose indices fit in memory at once
+MAX_CHECKED_ROWS = 2_000_000  # rows beyond which a sample of this size represents all
+CELLS_AT_ONCE = 1_000_000  # draws x rows x levels in memory at once
 
 
 @dataclass(frozen=True)
@@ -175,12 +172,13 @@ class Replicated:
 
     Attributes:
       observed: [n], on the original scale.
-      replicas: [S, n], one drawn data set per row.
+      replicas: [S, n], one simulated data set per row.
       mean: [n], the predicted mean of each outcome.
       outcome: the column's name.
-      num_data: rows of the whole data.
-      num_rows: rows that were taken; of an outcome with levels n is that many times the levels.
-      totals: single numbers of all rows; by default those of the rows taken.
+      num_data: the number of rows of the whole data.
+      num_rows: the number of rows that were used; for an outcome with levels, n is this times the
+        levels.
+      totals: single numbers of all rows; by default those of the rows that were used.
     """
 
     observed: Float[np.ndarray, " n"]
@@ -192,7 +190,7 @@ class Replicated:
     totals: Totals | None = None
 
     def all_rows(self) -> Totals:
-        """`totals`, or those of the rows taken."""
+        """Return `totals`, or the sums of the rows that were used."""
         if self.totals is not None:
             return self.totals
         totals = Totals.like(self.observed, self.mean)
@@ -207,7 +205,7 @@ def replicate(
     most_draws: int = MAX_REPLICAS,
     most_rows: int = MAX_PICTURED_ROWS,
 ) -> Replicated:
-    """Outcomes of at most `most_draws` draws for at most `most_rows` rows, and totals of all rows."""
+    """Simulate outcomes of `most_draws` draws for `most_rows` rows, and sum up all rows."""
     assert model.data is not None
     rng = np.random.default_rng([seed, 5])
     data, num_data = model.leaves(), model.num_data
@@ -224,7 +222,7 @@ def replicate(
 def _of_all_rows(
     model: FormulaModel, draws: Draws, rng: np.random.Generator, data: Any, totals: Totals
 ) -> Totals:
-    """`totals` of every row, a piece of them at a time."""
+    """Add every row to `totals`, one piece at a time."""
     num_data = len(data[1])
     count = min(num_data, MAX_CHECKED_ROWS)
     rows = _some(rng, num_data, count)
@@ -240,7 +238,7 @@ def _of_all_rows(
 
 
 def _some(rng: np.random.Generator, num_data: int, most: int) -> Int[np.ndarray, " n"]:
-    """The numbers of all rows, or of `most` of them, in order."""
+    """Return the indices of all rows, or of a random sample of `most`, in order."""
     if num_data <= most:
         return np.arange(num_data)
     if num_data <= MAX_PERMUTED_ROWS:
@@ -253,7 +251,7 @@ def _take(data: Any, rows: Int[np.ndarray, " n"]) -> Any:
 
 
 def _positions(model: FormulaModel, draws: Draws, most: int) -> Any:
-    """At most `most` standardised positions, which stand for all with equal weights."""
+    """Return at most `most` standardised positions that represent all with equal weights."""
     weights = draws.weights.ravel()
     chosen = systematic(weights, min(most, weights.size))
 
@@ -267,7 +265,7 @@ def _positions(model: FormulaModel, draws: Draws, most: int) -> Any:
 def _outcomes(
     model: FormulaModel, position: Any, rng: np.random.Generator, rows: Any
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "S n"], Float[np.ndarray, " n"]]:
-    """Observed outcomes of some rows, drawn ones, and their means, on the original scale."""
+    """Return observed, simulated and mean outcomes of some rows, on the original scale."""
     x, y, *more = rows
     given = {name: position[name][:, None] for name in model.family.dispersion}
     given |= more[0] if more else {}
@@ -276,7 +274,7 @@ def _outcomes(
         eta = eta + given["offset"].reshape(-1, *([1] * (eta.ndim - 2)))
     observed, mean = y, model.family.mean(eta, given).mean(axis=0)
     replicas = model.family.sample(rng, eta, given)
-    if model.family.levels:  # each level against the others, all levels after one another
+    if model.family.levels:  # each level against the others, one level after the other
         levels = np.arange(mean.shape[1])
         observed, mean = (y[:, None] == levels).ravel(), mean.ravel()
         replicas = (replicas[..., None] == levels).reshape(len(replicas), -1).astype(np.float64)
@@ -293,9 +291,10 @@ TAIL_PROBABILITIES = (0.05, 0.95)
 
 
 def check(family: str, made: Replicated) -> tuple[str, str]:
-    """Return the panel, and its reading in sentences (plain text).
+    """Return the panel of a predictive check, and its description in plain text.
 
-    "count" is the family of counts whose law has no name here; densities are of all families not listed.
+    "count" is the family of counts with another distribution. All families not listed use
+    densities.
     """
     checks: dict[str, Callable] = {
         "poisson": partial(_counts, "a Poisson model"),
@@ -307,7 +306,7 @@ def check(family: str, made: Replicated) -> tuple[str, str]:
 
 
 def _counts(kind: str, made: Replicated) -> tuple[str, str]:
-    """Frequencies of 0, 1, 2, ..., the last bar holding all larger counts."""
+    """Compare the frequencies of 0, 1, 2, ...; the last bar holds all larger counts."""
     most = int(np.clip(np.quantile(made.observed, 0.98), 5, 25))
     edges = np.append(np.arange(most + 1), np.inf) - 0.5
 
@@ -344,28 +343,28 @@ def _read_counts(kind: str, made: Replicated) -> str:
     variance, spread = totals.variance[0], totals.variance[1:]
     few, many = band(replicated)
     if zeros > many:
-        text += "The model makes too few zeros. "
+        text += "The model predicts too few zeros. "
     elif zeros < few:
-        text += "The model makes too many zeros. "
+        text += "The model predicts too many zeros. "
     name = printable(made.outcome)
     text += f"The variance of {name} is {variance:.3g}, replicated {spread.mean():.3g}"
     low, high = band(spread)
     if variance > high:
         return text + (
             f": the counts are overdispersed, so the intervals of {kind} are too narrow, "
-            "however well it was sampled."
+            "even if sampling is exact."
         )
     if variance < low:
-        return text + f": the counts vary less than {kind} lets them."
+        return text + f": the counts vary less than {kind} predicts."
     if not few <= zeros <= many:
-        return text + ": the variance fits, the zeros do not."
+        return text + ": the variance fits, but the zeros do not."
     if totals.num_rows < made.num_data:
         return text + f": the spread fits in {totals.num_rows:,} of the {made.num_data:,} rows."
     return text + ": the spread fits."
 
 
 def _density(made: Replicated) -> tuple[str, str]:
-    """Densities of the observed outcome and of the replicated ones, over the same bins."""
+    """Compare the densities of the observed and the replicated outcomes, over the same bins."""
     low, high = np.quantile(made.observed, [0.001, 0.999])
     room = 0.1 * (high - low)
     edges = np.linspace(low - room, high + room, 41)
@@ -402,21 +401,21 @@ def _read_density(made: Replicated, outside: int, bins: int) -> str:
         (totals.skewness, "a longer lower tail", "a longer upper tail"),
         (totals.kurtosis, "lighter tails", "heavier tails"),
     ):
-        value, *replicas = np.arcsinh(measured)  # whose own law has shorter tails
+        value, *replicas = np.arcsinh(measured)  # arcsinh has a distribution with shorter tails
         low, high = band(np.array(replicas))
         if not low <= value <= high:
             wrong.append(high_word if value > high else low_word)
     name = printable(made.outcome)
     if wrong:
-        return text + f"{name} has {' and '.join(wrong)} than the model makes."
+        return text + f"{name} has {' and '.join(wrong)} than the model predicts."
     if outside > bins // 4:
-        return text + f"The shape of {name} is not the one the model makes."
+        return text + f"The shape of {name} differs from the model's."
     part = "" if totals.num_rows == made.num_data else f" in {totals.num_rows:,} rows"
-    return text + f"Skewness and tails of {name} are those the model makes{part}."
+    return text + f"Skewness and tails of {name} agree with the model{part}."
 
 
 def _calibration(made: Replicated) -> tuple[str, str]:
-    """Observed rates against predicted ones, in bins of the predicted ones, of all rows."""
+    """Compare observed rates with predicted ones, in bins of the predicted ones, for all rows."""
     predicted, rates = made.all_rows().rates
     observed, replicas = rates[:, 0], rates[:, 1:]
     low, high = np.clip([band(row, TAIL_PROBABILITIES) for row in replicas], 0, 1).T
@@ -443,7 +442,10 @@ def _calibration(made: Replicated) -> tuple[str, str]:
 
 
 def _read_calibration(predicted: np.ndarray, observed: np.ndarray, replicas: np.ndarray) -> str:
-    """All bins together: the distance from the replicas' means, against the replicas' own."""
+    """Describe the calibration by the distance of all bins from the replicas' means.
+
+    The distance is compared with the replicas' own distances.
+    """
     low, high = np.transpose([band(row, TAIL_PROBABILITIES) for row in replicas])
     wrong = int(np.sum((observed < low) | (observed > high)))
     text = f"The observed rate leaves the 90% band in {wrong} of {len(predicted)} bins"
@@ -452,17 +454,17 @@ def _read_calibration(predicted: np.ndarray, observed: np.ndarray, replicas: np.
     away = (observed - mean[:, 0]) / sd[:, 0]
     distances = np.sum(((replicas - mean) / sd) ** 2, axis=0)
     if np.sum(away**2) <= _far(distances, len(predicted)):
-        return text + ", as chance may have it: the probabilities are calibrated."
+        return text + ", which is consistent with chance: the probabilities are calibrated."
     worst = int(np.argmax(np.abs(away)))
     return text + (
-        f", further than chance would: the probabilities are not calibrated. Where the model says "
-        f"{_percent(predicted[worst])}, {_percent(observed[worst])} were seen; a term of the model "
-        "may be missing."
+        f", more than chance explains: the probabilities are not calibrated. Where the model predicts "
+        f"{_percent(predicted[worst])}, {_percent(observed[worst])} were observed; the model may lack "
+        "a term."
     )
 
 
 def _far(distances: np.ndarray, bins: int) -> float:
-    """What the squared distance of one more data set exceeds once in a hundred times."""
+    """Return the 99% quantile of the squared distance of one more data set."""
     count = len(distances)
     if count >= MIN_REPLICAS or count < 2:
         return float(np.quantile(distances, 0.99))
@@ -477,21 +479,21 @@ def _percent(share: float) -> str:
 
 
 def pictures(found: Mapping[str, Any]) -> tuple[list[str], list[str], str]:
-    """One panel of all probe rows where there is one, the traces of those that mixed worst, and what they show.
+    """Return panels of predictions at the probe rows, traces of the worst rows, and a text.
 
     Args:
-      found: what `diagnose.pictured` kept.
+      found: the result of `diagnose.pictured`.
     """
     wide, said = [], ""
     if "entropy" in found:
         wide.append(_entropy(np.array(found["entropy"]), np.array(found["aleatoric"])))
         said = (
-            "The entropy of each row's probabilities: what a single network is unsure of, on average (aleatoric), and "
-            "what the draws disagree about, which more data would remove (epistemic)."
+            "The entropy of each row's probabilities: the average uncertainty of a single network (aleatoric), and "
+            "the disagreement of the draws, which more data would reduce (epistemic)."
         )
     elif "mean" in found:
         wide.append(_intervals(*(np.array(found[name]) for name in ("mean", "low", "high"))))
-        said = "Mean and 90% interval of what is predicted, without the noise of outcomes."
+        said = "Mean and 90% interval of the predictions, without the noise of outcomes."
     return wide, [_trace(one) for one in found["traces"]], said
 
 
