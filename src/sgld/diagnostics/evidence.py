@@ -1,4 +1,4 @@
-"""From a finished run to its evidence: gradients where the meter needs them, then the rule."""
+"""Collect the evidence of a finished run, compute the gradients it needs, and judge it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from .rule import MAX_SE_ALONE, MIN_PRINTED_R2, Evidence, judge
 from .stein import bends, on_the_reported_scale
 from .tails import heavy_tails, known_tails, rare_error
 
-MAX_METER_DRAWS = 256  # draws at which full gradients are taken where the run's own do not serve
-METER_BATCH_ROWS = 256  # of a batch, where they cost too much
-MAX_R2_DRAWS = 4096  # at most, for r2 from pairs of noisy gradients
-MAX_R2_GRADIENTS = 2**24  # row gradients that the exact gradients for r2 may cost
+MAX_METER_DRAWS = 256  # draws with full gradients, if the run's own do not suffice
+METER_BATCH_ROWS = 256  # rows of a batch, if full gradients cost too much
+MAX_R2_DRAWS = 4096  # draws for r2 from pairs of noisy gradients
+MAX_R2_GRADIENTS = 2**24  # row gradients that exact gradients for r2 may cost
 MAX_METER_SE = 0.015
 
 
@@ -57,7 +57,7 @@ def assess(
     if draws.healthy.size == 0:
         return Verdict("biased", failures)
     weights, values, healthy = draws.weights, draws.flat()[0], draws.healthy
-    left = z if healthy.size == len(z) else z[healthy]  # not copied where all are
+    left = z if healthy.size == len(z) else z[healthy]  # no copy if all are healthy
     strata = strata_of(draws, values)
     if strata is not None and trajectories is not None:
         doubts = standing(plan.known, left, exact=True, weights=weights)
@@ -94,7 +94,7 @@ def assess(
     why_not = _no_meter(plan.known, draws) or rounded(problem, left)
     if why_not is None:
         z = np.asarray(left, np.float64)
-        # of a schedule the law at the draws, not that at its start
+        # with a schedule, the temperature at the draws, not that at its start
         problem = problem.at_temperature(problem.array(draws.temperature[healthy][0, 0]))
         own = None if gradient is None else np.asarray(gradient, np.float64)[healthy]
         evidence |= _meter(problem, plan, z, own, weights, T, seed)
@@ -102,10 +102,10 @@ def assess(
     rough = isinstance(plan.known.gaussian, LowRankLaplace)
     if (
         plan.setup.corrected or plan.law is None or rough
-    ):  # no excess to catch what a noisy meter misses
+    ):  # no excess is available to detect what a noisy meter misses
         evidence["max_se"] = MAX_SE_ALONE
     evidence |= {"sd_se": sd_se, "tail": heavy_tails(found)}
-    if rough:  # a covariance that is too small hides bias, and shows in r2 alone
+    if rough:  # a covariance that is too small hides bias, and only r2 shows it
         evidence["min_r2"] = MIN_PRINTED_R2
     return judge(Evidence(**evidence, why_not=why_not))
 
@@ -113,19 +113,19 @@ def assess(
 def _no_meter(known: Known, draws: Draws) -> str | None:
     if not known.usable:
         return (
-            "there is no positive definite curvature at a mode to measure the bias with (see the plan's "
+            "the curvature at the mode is not positive definite, so the bias cannot be measured (see the plan's "
             "notes); "
             "confirm by sgld.step_halving, or with NUTS: sgld.reference."
         )
     sampler = None if draws.plan is None else draws.plan.setup.sampler
     if isinstance(sampler, ReplicaExchange) and float(sampler.energy_noise) > 0:
         return (
-            "exchanges were decided by noisy energies, right only where their noise is Gaussian and of variance "
+            "exchanges used noisy energies, which is correct only if their noise is Gaussian with variance "
             f"{float(sampler.energy_noise):.2g} everywhere; use gradient=sgld.Full()."
         )
     temperature = draws.temperature[draws.healthy]
     if np.ptp(temperature) > 0 or temperature.flat[0] <= 0:
-        return "the kept draws have no single positive temperature, so no law to compare them with."
+        return "the kept draws have no single positive temperature, so they have no common target."
     return None
 
 
@@ -133,7 +133,7 @@ def _meter(
     problem: Problem, plan: Plan, z: np.ndarray, own: np.ndarray | None,
     weights: np.ndarray, temperature: float, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Stein-corrected moments, their standard error and their r2."""
+    """Return Stein-corrected moments, their standard error and their r2."""
     assert plan.known.gaussian is not None
     of, estimator = plan.known.gaussian.marginals(problem), plan.setup.gradient
     phi, d = of.phi(z), z.shape[-1]
@@ -180,7 +180,7 @@ def _free_moments(
     gaussian: Laplace | LowRankLaplace, z: np.ndarray, gradient: np.ndarray, at: np.ndarray,
     weights: np.ndarray, temperature: float,
 ) -> stein.Corrected:  # fmt: skip
-    """Of the coordinates of z themselves, from gradients at some of the draws."""
+    """Return the corrected moments of the coordinates of z, from gradients at some of the draws."""
     away = z - gaussian.center
     run = (statistics.mean(away, weights), statistics.var(away, weights))
     gamma = -gaussian.spread(gaussian.pull(gradient))
@@ -190,27 +190,28 @@ def _free_moments(
 
 
 def _thinned(shape: tuple[int, ...], count: int) -> np.ndarray:
-    """Evenly spaced draws, about `count` over all chains."""
+    """Return evenly spaced draws, about `count` over all chains."""
     per_chain = min(shape[1], -(-count // shape[0]))
     return np.unique(np.linspace(0, shape[1] - 1, per_chain).round().astype(int))
 
 
 def _covers(problem: Problem, plan: Plan) -> bool:
-    """Whether the run's own gradients, and no exact ones, tell of every row.
+    """Return whether the run's own gradients cover every row, and exact ones are too expensive.
 
-    Where the rows were looked at, those that stand out are in every batch, and where its estimator
-    does not forget what it was. A row that no batch holds shows in no gradient of theirs.
+    They cover every row if the rows were surveyed, so that influential rows are in every batch, and
+    if the estimator keeps no memory of earlier positions. A row that no batch holds affects none of
+    its gradients.
     """
     exact = problem.num_data * MAX_METER_DRAWS <= MAX_R2_GRADIENTS
     return not exact and plan.surveyed and not plan.setup.gradient.remembers
 
 
 def _gradients_at_draws(problem: Problem, plan: Plan, T: float, seed: int) -> tuple[Callable, int]:
-    """A function z [n, d] -> two gradients there, unbiased given z, and how many draws to begin with.
+    """Return a function from z [n, d] to two gradients there, and the first number of draws.
 
-    Exact ones where they are affordable, twice the same; with many rows two independent batches of
-    control variates at the centre, which cost a few passes over the rows, to find those that must be in
-    every batch, and a few thousand rows.
+    The gradients are unbiased given z. They are exact if that is affordable, twice the same. With
+    many rows they are two independent batches of control variates at the centre. These cost a few
+    passes over the rows, to find those that must be in every batch, and a few thousand rows.
     """
     if problem.num_data * MAX_METER_DRAWS <= MAX_R2_GRADIENTS:
 
@@ -222,7 +223,7 @@ def _gradients_at_draws(problem: Problem, plan: Plan, T: float, seed: int) -> tu
     gaussian, batches = plan.known.gaussian, problem.with_batches(METER_BATCH_ROWS, "replacement")
     assert gaussian is not None
     if not (plan.surveyed and is_centred(plan.setup.gradient)):
-        # those of a plain gradient have large gradients, not large differences
+        # the influential rows of a plain gradient have large gradients, not large differences
         batches = batches.with_always(
             standing_out(problem, gaussian, METER_BATCH_ROWS, T, seed), seed
         )
@@ -241,13 +242,13 @@ def _exact_gradients(problem: Problem, z: np.ndarray) -> np.ndarray:
 
 
 def _fresh_gradients(problem: Problem, estimator: Any, z: np.ndarray, seed: int) -> np.ndarray:
-    """The run's estimator on new independent batches at the draws z [n, d]."""
+    """Evaluate the run's estimator on new independent batches at the draws z [n, d]."""
     entries = problem.source.chunk((seed, 2**31 - 2), 0, len(z))
     return estimates(problem, estimator, z[:, None], entries)[:, 0]
 
 
 def _phase(problem: Problem, plan: Plan, draws: Draws, own: np.ndarray | None) -> dict[str, Any]:
-    """Stationary excess, and the gradient noise over the injected noise."""
+    """Return the stationary excess, and the gradient noise over the injected noise."""
     law = plan.law
     if law is None:
         return {}
@@ -255,9 +256,9 @@ def _phase(problem: Problem, plan: Plan, draws: Draws, own: np.ndarray | None) -
     h = float(np.average(draws.step_size[draws.healthy]))
     noise_ratio = law.noise_ratio(h, temperature)
     if isinstance(plan.known.gaussian, LowRankLaplace):
-        return {"noise_ratio": noise_ratio}  # the law is the tuner's own, of one parameter
+        return {"noise_ratio": noise_ratio}  # the tuner's law describes only one parameter
     if problem.batches[0] == "symmetric" and own is None:
-        return {"noise_ratio": noise_ratio}  # its law is not known in closed form here
+        return {"noise_ratio": noise_ratio}  # its stationary distribution has no closed form here
     if plan.setup.corrected:
         return {"excess": np.zeros(law.out.shape[0]), "noise_ratio": noise_ratio}
     if own is None or isinstance(law, AffineLaw):

@@ -1,16 +1,16 @@
-"""The verdict of chains that follow the posterior whatever their step size: mixing and tails.
+"""Verdict on chains that follow the posterior for any step size: mixing, tails, and several modes.
 
-Many short chains hide what few long ones show, so that more is asked of them: ESS of 20 a chain, R-hat of
-groups of chains (`draws.weighted.r_hat`), no divergence, and energies that change fast enough.
+Many short chains hide what few long ones show, so the requirements are stricter: an ESS of 20 per
+chain, R-hat of groups of chains (`results.mixing.r_hat`), no divergence, and energies that change
+fast enough.
 
-The verdict of exact chains that were kept in several modes: each region by itself, then the masses.
-
-A region must have mixed as any run of exact chains must. The masses must be known, by themselves and
-in what their errors make of every mean and sd. And regions must be what they seem: from where the
-chains of one would go to another, those of the other must come. If J_gh is the share of one
-region's trajectories that were refused for ending in another, M_g J_gh and M_h J_hg are about the same
-(exactly so for one metric, by detailed balance); where they are not, there is mass in h next to g that
-no chain of h has seen.
+If exact chains were kept in several modes, each region is judged by itself, then the masses. A
+region must have mixed as any run of exact chains must. The masses must be accurate, by themselves
+and in the errors that they cause in every mean and sd. Flows between regions must balance: if the
+chains of one region would go to another, those of the other must come back. If J_gh is the share of
+one region's trajectories that were refused for ending in another, M_g J_gh and M_h J_hg are about
+the same (exactly so for one metric, by detailed balance). If they are not, there is mass in h next
+to g that no chain of h has seen.
 """
 
 from __future__ import annotations
@@ -30,36 +30,37 @@ from ..results.verdict import MODES, TAILS, Modes, Verdict
 from .hidden_mass import remedy
 from .rule import MAX_MEAN_ERROR, MAX_SE, Evidence, standing_doubts, too_heavy, unmixed
 
-MIN_ENERGY = 0.3  # E-BFMI; Stan warns below the same
-# Pareto k of a tail; from .25 the error of a sd is infinite, and tails that chains seldom visit look
+MIN_ENERGY = 0.3  # E-BFMI; Stan's limit is the same
+# Pareto k of a tail; from .25 the error of an sd is infinite, and tails that chains seldom visit look
 # lighter than they are: Student's t with 2.5 degrees of freedom had .17 to .5
 MAX_EXACT_PARETO_K = 0.15
 
 
 def heavy_tail(draws: Draws) -> str | None:
-    """In words, where a tail is too heavy for its sd to be known from draws; else None."""
+    """Return a text if a tail is too heavy to estimate its sd from draws; else None."""
     k = np.nan_to_num(pareto_k(draws.flat()[0]))
     worst = int(np.argmax(k))
     if k[worst] < MAX_EXACT_PARETO_K:
         return None
     return (
-        f"the tails of {draws.names[worst]!r} are too heavy for an sd to be known from draws (Pareto k = "
-        f"{k[worst]:.2f}); go by quantiles"
+        f"the tails of {draws.names[worst]!r} are too heavy for an sd to be estimated from draws (Pareto k = "
+        f"{k[worst]:.2f}); use quantiles"
     )
 
 
 @dataclass(frozen=True)
 class Trajectories:
-    """What all trajectories of a run say together.
+    """Totals over all trajectories of a run.
 
     Attributes:
-      num: trajectories of all chains.
-      divergences: those that lost their energy.
+      num: the number of trajectories of all chains.
+      divergences: the number of trajectories that diverged.
       left: [region, region], the share of one region's trajectories that were refused for ending in
-        another; None where chains are free.
-      energy: E-BFMI (Betancourt 2016), sum (E_n - E_{n-1})^2 / sum (E_n - mean)^2 of the energies E = U +
-        |p|^2 / 2, U = -log p. From one trajectory to the next E changes by the momenta alone, which
-        are drawn anew: d / (Var(U) + d/2), 1 on a Gaussian. Of several regions the smallest.
+        another; None if chains are not confined.
+      energy: E-BFMI (Betancourt 2016), sum (E_n - E_{n-1})^2 / sum (E_n - mean)^2 of the energies E
+        = U + |p|^2 / 2, U = -log p. From one trajectory to the next, E changes only by the momenta,
+        which are drawn again: d / (Var(U) + d/2), 1 on a Gaussian. For several regions the
+        smallest.
     """
 
     num: int
@@ -69,7 +70,7 @@ class Trajectories:
 
     @classmethod
     def of(cls, state: Any, dimension: int) -> Trajectories:
-        """From the states of all chains of `sampler.hmc.HMC`."""
+        """Collect the totals from the states of all chains of `sampler.hmc.HMC`."""
         count, mean, squares = (
             np.asarray(a, np.float64) for a in (state.count, state.mean, state.squares)
         )
@@ -82,7 +83,7 @@ class Trajectories:
 
     @classmethod
     def within(cls, state: Any, dimension: int) -> Trajectories:
-        """From the states of all chains of `sampler.confined.ConfinedHMC`, region by region."""
+        """Collect the totals of all chains of `sampler.confined.ConfinedHMC`, region by region."""
         region, left = np.asarray(state.region), np.asarray(state.left, np.float64)
         parts, shares = [], np.zeros((left.shape[1],) * 2)
         for g in np.unique(region):
@@ -106,10 +107,11 @@ def judge_exact(
     tail: Float[np.ndarray, " m"],
     coarse: str | None = None,
 ) -> Verdict:
-    """The first rule that applies.
+    """Return the verdict of the first condition that applies.
 
-    `sd_se` are the Monte Carlo errors of the sds, as shares of them; `tail` the Pareto k of the heavier tails;
-    `coarse` says of which parameter the chains move by single floating-point numbers, if at all.
+    `sd_se` are the Monte Carlo errors of the sds, as shares of them; `tail` is Pareto k of the
+    heavier tails; `coarse` names a parameter that moves by single floating-point numbers, if there
+    is one.
     """
     extra = {
         "nu": e.nu, "excess": None, "exact": "HMC", "divergences": trajectories.divergences,
@@ -121,7 +123,7 @@ def judge_exact(
     if reasons:
         return Verdict("not mixed", tuple(reasons), extra=extra)
     if e.doubts:
-        seen = ", which the chains have not seen so; compare with sgld.reference, or give a prior that leaves that out"
+        seen = ", which the chains do not confirm; compare with sgld.reference, or use a prior that excludes it"
         told = e.doubts[0] + remedy(e.doubts[0], seen)
         return Verdict("unknown", (f"exact sampler (HMC), but {told}.",), extra=extra)
     heavy, worst = np.nan_to_num(tail), int(np.argmax(np.nan_to_num(sd_se)))
@@ -129,7 +131,7 @@ def judge_exact(
         name, k = e.names[int(np.argmax(heavy))], heavy.max()
         told = too_heavy(name, float(k))
         return Verdict("unknown", (
-            f"exact sampler (HMC), but {told}; go by quantiles, or use a prior with lighter tails.",
+            f"exact sampler (HMC), but {told}; use quantiles, or a prior with lighter tails.",
         ), extra={**extra, "doubts": [TAILS]})  # fmt: skip
     if sd_se[worst] > MAX_SE / 2:
         return Verdict("not mixed", (
@@ -144,18 +146,18 @@ def judge_exact(
 
 
 def _stuck(trajectories: Trajectories) -> list[str]:
-    """What trajectories say of places that chains do not reach."""
+    """Return what trajectories show about regions that chains do not reach."""
     reasons = []
     if trajectories.divergences:
         reasons.append(
             f"{trajectories.divergences} of {trajectories.num} trajectories diverged: there are regions that the "
-            "chains cannot enter; give a bounded parameter its support (constraints=), use other coordinates "
-            "(non-centred, say), or NUTS: sgld.reference."
+            "chains cannot enter; declare the support of a bounded parameter (constraints=), use other coordinates "
+            "(for example non-centred), or NUTS: sgld.reference."
         )
     if not trajectories.energy >= MIN_ENERGY:
         reasons.append(
             f"energies change too slowly to reach the tails (E-BFMI {trajectories.energy:.2f} where {MIN_ENERGY} is "
-            "needed); use other coordinates (non-centred, say), or a prior with lighter tails."
+            "needed); use other coordinates (for example non-centred), or a prior with lighter tails."
         )
     return reasons
 
@@ -163,10 +165,10 @@ def _stuck(trajectories: Trajectories) -> list[str]:
 # -- several -------------------------------------------------------------------------------
 
 
-MAX_MASS_SE = 0.015  # of a mass: two of them are .03
-# times as many one way: metrics of two regions differ, and so do their steps
+MAX_MASS_SE = 0.015  # standard error of a mass: two of them are .03
+# ratio of the flows in both directions; metrics and steps differ between regions
 MAX_CROSSING_RATIO = 5.0
-MIN_RETURNS = 20.0  # trajectories that must come back for their absence to say anything
+MIN_RETURNS = 20.0  # expected returns from which their absence is evidence
 
 
 def judge_several(
@@ -177,7 +179,10 @@ def judge_several(
     trajectories: Trajectories,
     evidence: dict[str, Any],
 ) -> Verdict:
-    """The first rule that applies, region by region, then for all; `evidence` is what concerns all."""
+    """Return the verdict of the first condition that applies, region by region, then for all.
+
+    `evidence` holds what concerns all regions.
+    """
     modes = draws.modes
     assert modes is not None
     extra = {
@@ -191,7 +196,7 @@ def judge_several(
         chains = strata.region == g
         if chains.sum() < 2:
             return Verdict("unknown", (
-                f"one chain alone is in {_named(modes, g)}, so that nothing tells whether it has mixed; use more "
+                f"only one chain is in {_named(modes, g)}, so its mixing cannot be judged; use more "
                 "chains (num_chains).",
             ), extra=extra)  # fmt: skip
         found = Evidence(
@@ -224,13 +229,13 @@ def judge_several(
 
 
 def _share(mass: float, se: float) -> str:
-    """To the first digit of its error, and three at least: .9023 +- .0003."""
+    """Format a mass to the first digit of its error, with at least three digits: .9023 +- .0003."""
     places = int(np.clip(-np.floor(np.log10(max(se, 1e-9))), 3, 6))
     return f"{mass:.{places}f} +- {se:.{places}f}"
 
 
 def _named(modes: Modes, g: int) -> str:
-    """mode 2, or modes 2 and 3."""
+    """Return "mode 2", or "modes 2 and 3"."""
     assert modes.group is not None
     numbers = [str(k + 1) for k in np.flatnonzero(modes.group == g)]
     return f"mode{'s' if len(numbers) > 1 else ''} {' and '.join(numbers)}"
@@ -247,7 +252,7 @@ def _absent(modes: Modes, strata: Strata) -> str | None:
 
 
 def _one_way(modes: Modes, strata: Strata, trajectories: Trajectories) -> str | None:
-    """A sentence where trajectories go from one region to another and do not come back."""
+    """Return a sentence if trajectories go from one region to another and do not come back."""
     left = trajectories.left
     if left is None:
         return None
@@ -259,14 +264,14 @@ def _one_way(modes: Modes, strata: Strata, trajectories: Trajectories) -> str | 
         if due / MAX_CROSSING_RATIO >= MIN_RETURNS:
             return (
                 f"trajectories go from {_named(modes, g)} to {_named(modes, h)} and do not come back "
-                f"({100 * left[g, h]:.2g}% of them, and {100 * left[h, g]:.2g}%): there is mass between them that no "
-                "chain sees; compare with sgld.reference (NUTS)."
+                f"({100 * left[g, h]:.2g}% of them go, {100 * left[h, g]:.2g}% return): there is mass between them that no "
+                "chain visits; compare with sgld.reference (NUTS)."
             )
     return None
 
 
 def _uncertain_masses(modes: Modes, strata: Strata) -> str | None:
-    """A sentence where the masses are not known well enough."""
+    """Return a sentence if the masses are not accurate enough."""
     assert modes.mass_se is not None
     se = np.sqrt(np.diag(strata.covariance))
     worst = int(np.argmax(se))

@@ -1,7 +1,7 @@
-"""The noise of a gradient estimate along a run, and of the rows' gradients.
+"""Noise of a gradient estimate along a run, and covariance of the rows' gradients.
 
-Cov(ghat) of any estimator is measured from its own estimates on single rows, so that control
-variates, SVRG and SAGA are seen with the centre or table that a chain has at that step.
+Cov(ghat) of any estimator is measured from its own estimates on single rows. Control variates, SVRG
+and SAGA are therefore measured with the centre or table that a chain has at that step.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from ..samplers.schedules.decay import number
 
 PHASE_STREAM = 5  # the stream of the host's generator that chooses rows
 MAX_PHASE_ROWS, MIN_PHASE_ROWS, MAX_PHASE_NUMBERS = 1024, 16, 2**20
-PHASE_PIECE_NUMBERS = 2**23  # numbers that rows whose gradients are taken together may have
-POWER_ITERATIONS = 40  # of the power method
-MAX_PRODUCT_ROWS = 64  # up to which the rows' products with one another come first
-# parameters from which on a row's gradient by itself, which does not stay in the cache, costs more than its share of a
-# batch's: at 478,410 weights 14 times
+PHASE_PIECE_NUMBERS = 2**23  # numbers in the row gradients that are computed together
+POWER_ITERATIONS = 40  # iterations of the power method
+MAX_PRODUCT_ROWS = 64  # rows up to which their products with one another are computed first
+# parameters beyond which a single row's gradient leaves the cache and costs more than its share of a
+# batch gradient: 14 times as much at 478,410 weights
 MAX_CACHED_DIM = 2**15
 
 PyTree = Any
 
 
 def rows_for(problem: Problem, seed: int, counter: int) -> Int[np.ndarray, " m"]:
-    """Rows to measure Cov(ghat) on: all of them where they are few, else a random sample."""
+    """Return the rows to measure Cov(ghat) on: all if there are few, else a random sample."""
     most = _most_rows(problem.dimension)
     if problem.num_data <= most:
         return np.arange(problem.num_data, dtype=np.int32)
@@ -52,7 +52,10 @@ def _most_rows(dimension: int) -> int:
 
 
 def probe_cost(problem: Problem) -> float:
-    """What `noise_level` costs for one chain, in row gradients of about 6 operations a parameter."""
+    """Return the cost of `noise_level` for one chain, in gradients of rows.
+
+    A row gradient counts as about 6 operations per parameter.
+    """
     rows = min(problem.num_data, _most_rows(problem.dimension))
     products = rows / 3 if rows <= MAX_PRODUCT_ROWS else 4 * POWER_ITERATIONS / 6
     return rows * (1 + products) * max(1.0, problem.dimension / MAX_CACHED_DIM)
@@ -67,10 +70,11 @@ def noise_level(
     learnt: Any,
     rows: Int[Array, " m"],
 ) -> Float[np.ndarray, " chain"]:
-    """lambda_max(D^{1/2}^T Cov(ghat) D^{1/2}) of every chain, at its position, memory and D.
+    """Return lambda_max(D^{1/2}^T Cov(ghat) D^{1/2}) of every chain, at its position, memory and D.
 
-    Estimates on single rows give the covariance of one row's; that of a batch of n is 1/n of it,
-    and (1/n)(1 - n/N) where no row comes twice. Rows that are in every batch add nothing to it.
+    Estimates on single rows give the covariance of one row's gradient; that of a batch of n is 1/n
+    of it, and (1/n)(1 - n/N) if no row occurs twice. Rows that are in every batch add nothing to
+    it.
     """
     n, N = problem.source.batch_size, problem.num_data
     share = 1 / n if problem.source.order == "replacement" else 1 / n - 1 / N
@@ -80,7 +84,10 @@ def noise_level(
 
 @jax.jit
 def _white(problem, gradient, preconditioner, zs, memory, learnt, rows):
-    """D^{1/2}^T ghat of every chain [chain, m, d] on single rows, or rows with the same products."""
+    """Return D^{1/2}^T ghat of every chain [chain, m, d] on single rows, or equivalent rows.
+
+    Equivalent rows have the same products with one another.
+    """
     single = problem.with_batches(1, "replacement").of_others()
     together = min(MAX_PHASE_ROWS, max(1, PHASE_PIECE_NUMBERS // problem.dimension))
 
@@ -91,11 +98,11 @@ def _white(problem, gradient, preconditioner, zs, memory, learnt, rows):
         white = jax.lax.map(lambda row: D.pullback(estimate(row)), rows, batch_size=together)
         return _compressed(white) if white.shape[0] <= MAX_PRODUCT_ROWS < white.shape[1] else white
 
-    return jax.lax.map(one, (zs, memory, learnt))  # one by one: rows x d numbers each
+    return jax.lax.map(one, (zs, memory, learnt))  # one chain at a time: rows x d numbers each
 
 
 def _compressed(white: Float[Array, "m d"]) -> Float[Array, "m m"]:
-    """Rows with the same products with one another, around their mean: one pass over the d."""
+    """Return rows with the same mutual products, around their mean, in one pass over d."""
     products = white @ white.T
     products -= products.mean(0, keepdims=True)
     products -= products.mean(1, keepdims=True)
@@ -103,13 +110,13 @@ def _compressed(white: Float[Array, "m d"]) -> Float[Array, "m m"]:
     return vectors * jnp.sqrt(jnp.maximum(values, 0.0))[None]
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of a run that goes to infinity
+@np.errstate(over="ignore", invalid="ignore")  # for a run that diverges
 def _largest(white: Any, *, everything: bool) -> float:
-    """The largest eigenvalue of the rows' covariance (divisor m - 1).
+    """Return the largest eigenvalue of the rows' covariance (divisor m - 1).
 
-    From a sample, the direction comes from one half and the variance along it from the other:
-    the largest eigenvalue of a sample's covariance is too large by (1 + sqrt(d/m))^2 at worst.
-    On the host, where these few small products need no compiling.
+    From a sample, the direction comes from one half and the variance along it from the other, since
+    the largest eigenvalue of a sample's covariance is too large, by (1 + sqrt(d/m))^2 at worst. The
+    computation runs on the host, where these few small products need no compiling.
     """
     if len(white) < 2:
         return 0.0
@@ -123,7 +130,7 @@ def _largest(white: Any, *, everything: bool) -> float:
 
 
 def _direction(white: Any) -> Any:
-    """The power method, from the longest row."""
+    """Return the leading direction by the power method, starting from the longest row."""
     centred = white - white.mean(0, keepdims=True)
     unit = lambda v: v / max(np.linalg.norm(v), 1e-30)  # noqa: E731
     found = unit(centred[np.argmax(np.sum(centred**2, axis=1))])
@@ -138,12 +145,12 @@ def _along(white: Any, direction: Any) -> float:
 
 @dataclass(frozen=True)
 class GradientStatistics:
-    """Per-datum gradients at a position, in free flat coordinates.
+    """Gradients of single rows at a position, in free flat coordinates.
 
     Attributes:
       mean: [d], the mean of the rows' scores, grad log posterior / N.
       covariance: [d, d], V_S, with divisor num_rows - 1.
-      num_rows: the rows it was measured on.
+      num_rows: the number of rows it was measured on.
       num_data: N.
     """
 
@@ -155,7 +162,14 @@ class GradientStatistics:
     def batch_covariance(
         self, batch_size: int, *, replacement: bool = False
     ) -> Float[np.ndarray, "d d"]:
-        """Cov(ghat) of a plain minibatch of n rows: N^2 V_S / n, times 1 - n/N without replacement."""
+        """Return Cov(ghat) of a plain minibatch of n rows, N^2 V_S / n.
+
+        Without replacement it is multiplied by 1 - n/N.
+
+        Args:
+          batch_size: n.
+          replacement: whether rows are drawn with replacement.
+        """
         whole_number("batch_size", batch_size)
         if batch_size > self.num_data:
             raise UsageError(
@@ -173,7 +187,15 @@ class GradientStatistics:
         preconditioner: Any = None,
         replacement: bool = True,
     ) -> float:
-        """Welling & Teh's alpha, (h / 2T) lambda_max(D^{1/2}^T Cov(ghat) D^{1/2}) (sec. 4)."""
+        """Return Welling & Teh's alpha, (h / 2T) lambda_max(D^{1/2}^T Cov(ghat) D^{1/2}) (sec. 4).
+
+        Args:
+          step_size: h.
+          batch_size: n, as for `batch_covariance`.
+          temperature: T.
+          preconditioner: D; None: the identity.
+          replacement: whether rows are drawn with replacement.
+        """
         step_size = number(step_size, "step_size")
         temperature = number(temperature, "temperature")
         D = Scalar(1.0) if preconditioner is None else preconditioner
@@ -191,15 +213,16 @@ def gradient_statistics(
     num_rows: int | None = None,
     seed: int = 0,
 ) -> GradientStatistics:
-    """V_S, the covariance over rows of s_i = grad log_likelihood_i + grad log_prior / N.
+    """Return V_S, the covariance over rows of s_i = grad log_likelihood_i + grad log_prior / N.
 
     Args:
-      posterior, data: as for `sgld.sample`.
-      position: where (a pytree like `init`).
-      num_rows: rows to measure on, drawn at random (None: all).
-      seed: of that choice.
+      posterior: as for `sgld.sample`.
+      data: as for `sgld.sample`.
+      position: the position (a pytree like `init`).
+      num_rows: the number of rows to measure on, drawn at random (None: all).
+      seed: the seed of that choice.
 
-    Returns: GradientStatistics, in the free coordinates that samplers move in.
+    Returns: GradientStatistics, in the free coordinates of the samplers.
 
     Raises: UsageError for a wrong argument, DataError for wrong data.
 
@@ -214,7 +237,7 @@ def gradient_statistics(
     """
     problem = prepare(posterior, data, position, seed=seed)
     if not problem.has_rows:
-        raise UsageError("gradient_statistics needs data; a log density alone has no rows.")
+        raise UsageError("gradient_statistics needs data; a single log density has no rows.")
     if num_rows is not None:
         whole_number("num_rows", num_rows, 2)
         if num_rows > problem.num_data:

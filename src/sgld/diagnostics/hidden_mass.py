@@ -1,25 +1,25 @@
-"""What is doubted of a posterior before anything is chosen: gradients, tails, modes out of reach.
+"""Checks of a posterior before sampling: gradients, tails, and modes that are out of reach.
 
-Held on some rows, where there are many: whether a gradient belongs to its density is a property of
-functions, and what lies far out is seen from a few thousand rows and the whole prior, if those rows are among them that
-alone know a parameter (`gaussian.unshown`). A suspicion is looked
-at on all rows before it is told.
+With many rows, the checks use some of them. Whether a gradient belongs to its density is a property
+of functions, and mass far out shows in a few thousand rows with the whole prior, if the influential
+rows are among them (approximation/influential_rows.py). A suspicion is confirmed on all rows before
+it is reported.
 
-Which doubts of a posterior a finished run leaves standing.
+The module also decides which doubts a finished run leaves standing.
 
-Whether the gradient is that of the log density: a rise held against the line integral.
+The gradient is checked by comparing a rise of the log density with the line integral
 
     log p(z) - log p(m) = int_0^1 grad log p(m + t (z - m)) . (z - m) dt
 
-at draws z of the Gaussian around m, by Gauss-Legendre quadrature. Automatic differentiation knows
-nothing of a jump (`where`, `round`, `argmax`, a penalty for leaving a box), takes `stop_gradient` at its
-word and believes a custom rule; the density and its gradient are then of two functions, and every
-sampler that goes by the gradient alone follows the wrong one. A kink (a Laplace prior, a hinge) is no
-fault: there the quadrature errs, by the less the more panels the line is cut into. What a jump adds
-stays.
+at draws z of the Gaussian around m, by Gauss-Legendre quadrature. Automatic differentiation ignores
+jumps (`where`, `round`, `argmax`, a penalty for leaving a box), follows `stop_gradient`, and trusts
+a custom rule. Density and gradient are then two different functions, and a sampler that uses only
+the gradient follows the wrong one. A kink (a Laplace prior, a hinge) is not an error: there the
+quadrature is inaccurate, the less so the more panels the line is cut into. The difference due to a
+jump remains.
 
-Measured (8 points, one panel): 1e-9 to 1e-4 on smooth densities, .02 with one Laplace prior, .5 with 124,
-.9 to 5300 on steps, boxes and rounded parameters.
+Typical differences (8 points, one panel): 1e-9 to 1e-4 on smooth densities, .02 with one Laplace
+prior, .5 with 124, .9 to 5300 on steps, boxes and rounded parameters.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from . import mass_detectors
 # -- doubted -------------------------------------------------------------------------------
 
 
-# of what a ray promises, that draws must hold; of one parameter, whose ray is the density, by far most
+# share of a ray's predicted mass that draws must hold; with one parameter the ray is the density
 MIN_SEEN_SHARE = 0.5
-MIN_SEEN_ALONE_SHARE = 0.8  # an sd is then right within 11%
-# of the chains, that must have been where a ray says that the mass is; a quarter began there
+MIN_SEEN_ALONE_SHARE = 0.8  # with one parameter; an sd is then right within 11%
+# share of chains that must have been where a ray has its mass; a quarter began there
 MIN_VISITING_SHARE = 0.5
-# effective ones: what draws hold there is known within 14%, and an sd, of which it is a part, far better
+# effective draws; their share is known within 14%, and an sd, of which it is a part, far better
 MIN_VISITS = 50.0
 
 
@@ -66,13 +66,14 @@ def standing(
     weights: Float[np.ndarray, "chain draw"] | None = None,
     began_there: bool = False,
 ) -> tuple[str, ...]:
-    """Sentences, without an end, on what a run from the Gaussian cannot tell.
+    """Return sentences, without a period, on what a run from the Gaussian cannot settle.
 
-    Chains that accept or refuse by the density itself (`exact`) need no gradient of it, and where they
-    have been far out as often as the rays say, tails are no doubt any more. Nor are they where rays
-    promise more than there is: some of the chains have begun where a ray has its mass
-    (`began_there`), and most of all have been there, often enough for what they say of it to be known. By
-    detailed balance what would keep the others from that mass would keep those in it.
+    Chains that accept or refuse by the density itself (`exact`) need no gradient of it. Doubts
+    about tails are settled if the chains have been far out as often as the rays say. They are also
+    settled if the rays overestimate the mass: some chains began where a ray has its mass
+    (`began_there`), and most chains have been there, often enough to estimate its share. By
+    detailed balance, an obstacle that keeps the other chains from that mass would keep those chains
+    in it.
     """
     share = np.ones(z.shape[:2]) if weights is None else weights
     settled = (
@@ -83,7 +84,7 @@ def standing(
 
 
 def remedy(doubt: str, otherwise: str) -> str:
-    """What to do about the sentence of a doubt: look again, where nobody looked."""
+    """Return what to do about a doubt; if modes were not searched for, give more time."""
     return "; give more of it" if doubt == NOT_SEARCHED.sentence else otherwise
 
 
@@ -108,11 +109,11 @@ def _settled(
     there = (np.sign(place) * t > (doubt.edge or GAUSSIAN_SDS)) & ~within(t, doubt.modes)
     square = weights * t**2
     seen = MIN_SEEN_SHARE if z.shape[-1] > 1 else MIN_SEEN_ALONE_SHARE
-    # held against what is not there: where the share is nearly all, half of what is far is nearly all too
+    # compare with the mass elsewhere: if the share is nearly 1, half of the far mass is nearly all too
     wanted = seen * doubt.share * np.sum(square, where=~there)
     outer = np.sum(square, where=there & (np.abs(t) > abs(place)))
     far = np.sum(square, where=there)
-    # half of it is farther out than its place, and may be another thing than what is nearer
+    # half of it lies farther out than its point, and may be separate from the nearer half
     return bool(far * (1 - doubt.share) >= wanted and 2 * outer * (1 - doubt.share) >= wanted)
 
 
@@ -122,9 +123,9 @@ def _visited(
     z: Float[np.ndarray, "chain draw d"],
     weights: Float[np.ndarray, "chain draw"],
 ) -> bool:
-    """Whether chains know what is beyond the place around which a ray has its mass.
+    """Return whether chains have explored the region beyond the point where a ray has its mass.
 
-    Of one parameter the ray is the density itself, and draws that hold less are wrong.
+    With one parameter the ray is the density itself, so draws that hold less of it are wrong.
     """
     if doubt.start is None:
         return False
@@ -142,22 +143,25 @@ def _visited(
 
 
 CHECKED_DRAWS, QUADRATURE_NODES = 32, 8
-MAX_GRADIENT_MISFIT = 0.05  # root mean square of the misfit in log density that is no fault
-PANELS = (8, 64)  # of the lines that are looked at again
-WORST_LINES = 4  # of the draws, which are
-# of a line between two draws of a run; the last for a kink as sharp as that of sqrt(f^2 + 1e-6)
+MAX_GRADIENT_MISFIT = 0.05  # root mean square of the misfit in log density that is acceptable
+PANELS = (8, 64)  # panels of the lines that are integrated again
+WORST_LINES = 4  # lines that are integrated again
+# panels of a line between two draws of a run; the last is for a kink as sharp as sqrt(f^2 + 1e-6)
 PANELS_BETWEEN = (4, 16, 64)
-MAX_RISING_ROWS = 128  # whose log density rises there
-# of rises there, that many kinks may leave: of networks with relu up to 3e-4 was left at the last, .3 of the weights of beta-NLL
+MAX_RISING_ROWS = 128  # rows whose log density is integrated along those lines
+# share of the rises that kinks may leave: at most 3e-4 for networks with relu, .3 for weights of beta-NLL
 MAX_KINK_SHARE = 0.01
-# where in a chain those draws are that lines to its last one begin with
+# positions in a chain at which lines to its last draw begin
 LINE_STARTS = (1 / 3, 2 / 3)
-MAX_KINK_RATIO = 0.5  # a kink's share falls by more from one to the next: about 1/8
+MAX_KINK_RATIO = 0.5  # a kink's misfit falls by a larger factor per refinement: about 1/8
 
 
 class Misfit(NamedTuple):
-    """Root mean square of the rises that gradients do not account for, 0 where only kinks were met; a
-    draw at which the density is +inf, if there is one."""
+    """Size of the gradient's misfit, and a draw at which the density is +inf, if there is one.
+
+    `size` is the root mean square of the rises that gradients do not explain, 0 if only kinks were
+    found.
+    """
 
     size: float
     infinite: Float[np.ndarray, " d"] | None = None
@@ -171,10 +175,11 @@ def misfit(
     draws: int = CHECKED_DRAWS,
     panels: tuple[int, ...] = PANELS,
 ) -> Misfit:
-    """Of draws of `gaussian`; where it is too large, of the worst lines cut into `panels`, one after another.
+    """Measure the gradient's misfit at draws of `gaussian`.
 
-    Beside it stands what rounding may do: how much the density differs between neighbouring
-    floating-point numbers.
+    If it is too large, the worst lines are cut into more and more `panels`. The misfit is compared
+    with the effect of rounding: the difference of the density between neighbouring floating-point
+    numbers.
     """
     center = np.asarray(problem.array(gaussian.center), np.float64)
     zs = np.asarray(problem.array(gaussian.draw(rng, draws)), np.float64)
@@ -196,17 +201,19 @@ def missed(
     panels: tuple[int, ...] = PANELS,
     share: float = 0.0,
 ) -> float:
-    """Root mean square of what integrals of the gradient miss of rises of log density along lines; 0 for kinks.
+    """Return the root mean square difference of rises and gradient integrals; 0 for kinks.
 
     Args:
-      integral: along the lines of these numbers, each cut into so many panels.
-      rounding: what it may do to the rises of these.
-      share: of their size, that is no fault.
+      rises: rises of the log density along lines.
+      integral: a function (indices of lines, panels) -> integrals of the gradient along them.
+      rounding: a function of indices of lines -> the effect of rounding on their rises.
+      panels: the numbers of panels for the worst lines, in turn.
+      share: the share of the rises that is not an error.
     """
     lines = np.arange(len(rises))
     apart = rises - integral(lines, 1)
     inside = np.isfinite(apart)
-    if np.count_nonzero(inside) < len(rises) // 4:  # outside the support nothing is to be compared
+    if np.count_nonzero(inside) < len(rises) // 4:  # most lines leave the support
         return 0.0
     lines, apart = lines[inside], apart[inside]
     before = size_of(apart)
@@ -225,7 +232,7 @@ def missed(
 def lines_between(
     z: Float[np.ndarray, "draw chain d"],
 ) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n d"]]:
-    """Where lines begin and end: at some draws of every chain, and at its last."""
+    """Return where lines begin and end: at some draws of every chain, and at its last draw."""
     last = len(z) - 1
     numbers = [n for n in sorted({int(share * last) for share in LINE_STARTS}) if n < last]
     pairs = [(z[n, c], z[last, c]) for c in range(z.shape[1]) for n in numbers]
@@ -235,21 +242,21 @@ def lines_between(
 
 
 def size_of(rises: Float[np.ndarray, " n"]) -> float:
-    """Root mean square; what is infinite or no number is left out."""
+    """Return the root mean square, without infinite and NaN values."""
     return float(np.sqrt(np.mean(np.nan_to_num(rises, posinf=0.0, neginf=0.0) ** 2)))
 
 
 def named_misfit(size: float) -> str:
-    """What is said of a misfit."""
+    """Return the text on a misfit of this size."""
     return (
-        f"the gradient is not that of the log density: between points where the density differs, by up to {size:.2g} "
-        "in its logarithm, integrated gradients miss it (a jump, as of where, round or a penalty; stop_gradient; "
+        f"the gradient is not that of the log density: integrals of the gradient miss changes of up to {size:.2g} in the "
+        "log density between two points (a jump, for example from where, round or a penalty; stop_gradient; "
         "a custom gradient)"
     )
 
 
 def quadrature(panels: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Places on [0, 1] and their weights, of Gauss-Legendre in each of `panels`."""
+    """Return Gauss-Legendre nodes on [0, 1] in each of `panels`, and their weights."""
     nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
     at = ((nodes + 1) / 2 + np.arange(panels)[:, None]).ravel() / panels
     return at, np.tile(weights / 2, panels) / panels
@@ -258,7 +265,7 @@ def quadrature(panels: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, 
 def _integral(
     problem: Problem, center: Float[np.ndarray, " d"], zs: Float[np.ndarray, "n d"], panels: int
 ) -> Float[np.ndarray, " n"]:
-    """int grad log p . dz along the lines from `center`, by Gauss-Legendre in each of `panels`."""
+    """Integrate grad log p . dz along the lines from `center`, with Gauss-Legendre in `panels`."""
     at, share = quadrature(panels)
     away = zs - center
     points = center + at[:, None, None] * away
@@ -269,7 +276,10 @@ def _integral(
 def _rounding(
     problem: Problem, zs: Float[np.ndarray, "n d"], center: Float[np.ndarray, " d"]
 ) -> float:
-    """4 times what rounding does to a rise: by how much neighbouring numbers differ, and the terms' own."""
+    """Return 4 times the effect of rounding on a rise.
+
+    It consists of the difference between neighbouring numbers, and the rounding of the terms.
+    """
     dtype = problem.layout.dtype
     next_to = np.nextafter(zs.astype(dtype), np.inf).astype(np.float64)
     apart = sums.differences(problem, next_to, center) - sums.differences(problem, zs, center)
@@ -283,17 +293,17 @@ def _rounding(
 # -- beyond --------------------------------------------------------------------------------
 
 
-ALL_ROW_DRAWS = 4  # on all rows
-# share of a profile: 1.0 on a saturating curve with a weak prior, .27 and .37 on two that were trusted at a limit of
-# .5 with sds of .83 and .47 of the truth; .03 of a network's predictions, .36 of eight schools, whose exact
-# chains have been there
+ALL_ROW_DRAWS = 4  # draws on all rows
+# share of a profile. It is 1.0 on a saturating curve with a weak prior, and .27 and .37 on two posteriors
+# that a limit of .5 trusted with sds of .83 and .47 of the truth. It is .03 for a network's predictions,
+# and .36 for eight schools, where exact chains settle the doubt.
 MAX_PLATEAU_EXCESS = 0.2
-MAX_WHOLE_RAYS, MAX_FOLLOWED_TOPS = 8, 8  # rays on all rows, and tops that a search begins at
-MAX_EXPLAINED_LOGP = 3.0  # in log density, by which a mode may be denser than its Gaussian says
+MAX_WHOLE_RAYS, MAX_FOLLOWED_TOPS = 8, 8  # rays on all rows; tops from which a search starts
+MAX_EXPLAINED_LOGP = 3.0  # log density by which a mode may exceed its Gaussian
 
 
 class Beyond(NamedTuple):
-    """The doubts, and where other modes are to be looked for, free positions [k, d]."""
+    """Doubts, and free positions [k, d] from which to search for other modes."""
 
     doubts: tuple[Doubt, ...] = ()
     tops: Float[np.ndarray, "k d"] | None = None
@@ -306,9 +316,10 @@ def look_beyond(
     T: float,
     apart: Int[np.ndarray, " m"] = NO_ROWS,
 ) -> Beyond:
-    """Doubts about a posterior with a positive definite `gaussian`; at T = 0 of its gradient alone.
+    """Return doubts about a posterior with a positive definite `gaussian`.
 
-    Of many rows some are looked at, and those `apart`.
+    At T = 0 only the gradient is checked.
+    With many rows, some of them are used, together with the rows `apart`.
     """
     some, near = _some(problem, gaussian, apart)
     if near is None:
@@ -331,10 +342,11 @@ def _told(
     problem: Problem, gaussian: Any, some: Problem, near: Any, seen: list[rays.Ray],
     around: mass_detectors.Shells | None, rng: np.random.Generator, T: float,
 ) -> list[Doubt]:  # fmt: skip
-    """Every suspicion of straight rays, shells and profiles that all rows confirm.
+    """Return every suspicion of straight rays, shells and profiles that all rows confirm.
 
-    Each is another place where mass may be, and one that chains settle says nothing of the others. Beyond
-    `MAX_WHOLE_RAYS` rays all rows are not asked, and the rest is told where these were right.
+    Each is another region that may hold mass, and chains that settle one say nothing about the
+    others. Only the first `MAX_WHOLE_RAYS` rays are evaluated on all rows; the rest are reported if
+    these were confirmed.
     """
     infinite = [ray for ray in seen if ray.infinite is not None][:1]  # one is enough
     heavy = [ray for ray in seen if ray.infinite is None and ray.share > rays.MIN_SUSPECT_SHARE]
@@ -361,7 +373,10 @@ def _behind_valleys(
     problem: Problem, gaussian: Any, some: Problem, near: Any, seen: list[rays.Ray],
     rng: np.random.Generator, T: float,
 ) -> list[Doubt]:  # fmt: skip
-    """Mass that rays have behind a valley within `rays.GAUSSIAN_SDS` sds, and what lies behind one across parameters."""
+    """Return doubts about mass that rays have behind a valley.
+
+    The valley is within `rays.GAUSSIAN_SDS` sds along a parameter, or lies across parameters.
+    """
     if not isinstance(gaussian, Laplace):
         return []
 
@@ -393,7 +408,10 @@ def _behind_valleys(
 def _across(
     problem: Problem, gaussian: Laplace, some: Problem, near: Laplace, rng: np.random.Generator, T: float,
 ) -> list[Float[np.ndarray, " d"]]:  # fmt: skip
-    """Unit vectors of x, whitened by `gaussian`, along which some rows, or the whole prior, have a valley."""
+    """Return unit vectors of whitened x along which some rows, or the whole prior, have a valley.
+
+    x is whitened by `gaussian`.
+    """
     hot, own = gaussian.tempered(T), near.tempered(T)
     density = lambda x: rays.density(some, near.center, T, own.spread(x))  # noqa: E731
     points = mass_detectors.affordable(some)
@@ -409,12 +427,12 @@ def _across(
 def _valley(
     problem: Problem, gaussian: Laplace, ray: rays.Ray, found: mass_detectors.Behind, T: float
 ) -> Doubt:
-    """The doubt about what is behind it."""
+    """Return the doubt about the mass behind a valley."""
     at = gaussian.center + found.place * ray.direction
     sentence = (
-        "far from the mode there is more than the Gaussian there shows: along "
-        f"{named_direction(problem, ray.direction)} the density rises again behind a valley {found.edge:.2g} sds away, "
-        f"and {100 * found.share:.0f}% of the second moment lie there, around {abs(found.place):.3g}"
+        "possible hidden mass: along "
+        f"{named_direction(problem, ray.direction)} the density rises again beyond a valley {found.edge:.2g} sds from the mode, "
+        f"and {100 * found.share:.0f}% of the second moment lies there, near {abs(found.place):.3g}"
     )
     toward = gaussian.curvature @ ray.direction / T
     return Doubt("tails", sentence, found.share, at, toward, start=at, edge=found.edge)
@@ -428,15 +446,15 @@ def _around(
     rng: np.random.Generator,
     T: float,
 ) -> Doubt | None:
-    """What shells say; of one parameter its ray says all."""
+    """Return the doubt that shells raise; with one parameter its ray covers everything."""
     if found.share > mass_detectors.MIN_SHELL_SHARE and some is not problem:
         found = mass_detectors.shells(problem, gaussian, rng, T)
     if not found.share > mass_detectors.MIN_SHELL_SHARE:
         return None
     return Doubt(
         "tails",
-        "far from the mode there is more than the Gaussian there shows: on all sides "
-        f"{100 * found.share:.0f}% of the second moment lie beyond {found.edge:.3g} sds, around {found.distance:.3g}",
+        "possible hidden mass: in all directions "
+        f"{100 * found.share:.0f}% of the second moment lies more than {found.edge:.3g} sds from the mode, near {found.distance:.3g}",
         found.share, found.at, edge=found.edge,
     )  # fmt: skip
 
@@ -444,10 +462,10 @@ def _around(
 def unexplained(
     problem: Problem, doubts: tuple[Doubt, ...], modes: KnownModes | None, T: float
 ) -> tuple[Doubt, ...]:
-    """Doubts about tails less what other modes explain, that were seen from the first one: where these have their mass.
+    """Return the doubts about tails without those that other modes explain.
 
-    A mode explains what is within 5 of its sds, and about as dense as its Gaussian says; a foot that modes
-    stand on, or that lies beside a mode, is still doubted.
+    A mode explains mass within 5 of its sds that is about as dense as its Gaussian says. A plateau
+    that surrounds modes, or mass next to a mode, remains a doubt.
     """
     if modes is None or not any(doubt.kind == "tails" for doubt in doubts):
         return doubts
@@ -468,7 +486,7 @@ def unexplained(
 def _beside(
     doubt: Doubt, center: Float[np.ndarray, " d"], others: list[tuple[Laplace, float]], T: float
 ) -> list[Doubt]:
-    """The doubt about what modes leave of its ray on its side; none where that is little."""
+    """Return the doubt about mass on its side of the ray that modes leave; none if small."""
     ray = doubt.ray
     assert ray is not None and doubt.at is not None and doubt.toward is not None
     known = _intervals(ray, center, doubt.toward, others, T)
@@ -488,7 +506,7 @@ def _intervals(
     ray: rays.Ray, center: Float[np.ndarray, " d"], toward: Float[np.ndarray, " d"],
     others: list[tuple[Laplace, float]], T: float,
 ) -> tuple[tuple[float, float], ...]:  # fmt: skip
-    """Of t on the ray, where modes explain what is there."""
+    """Return intervals of t on the ray where modes explain the mass."""
     z = center + ray.t[:, None] * ray.direction if ray.bent is None else ray.bent
     explained = np.zeros(len(ray.t), bool)
     for gaussian, height in others:
@@ -503,14 +521,17 @@ def _intervals(
 
 
 def _holds(other: Laplace, z: np.ndarray | None) -> bool:
-    """Whether z is where the mode has its mass."""
+    """Return whether z is where the mode has its mass."""
     if z is None or not other.positive_definite:
         return False
     return bool(np.linalg.norm(other.whiten(z)) <= np.sqrt(z.size) + rays.GAUSSIAN_SDS)
 
 
 def _some(problem: Problem, gaussian: Any, apart: Int[np.ndarray, " m"]) -> tuple[Problem, Any]:
-    """A random choice of rows with those `apart`, and the Gaussian at their own mode; all of them, where they are few."""
+    """Return a random subset of rows with the rows `apart`, and the Gaussian at the subset's mode.
+
+    If there are few rows, all of them are used.
+    """
     if shown_whole(problem) or not isinstance(gaussian, Laplace):
         return problem, gaussian
     some = beside(problem, MAX_WHOLE_ROWS, apart)
@@ -521,7 +542,7 @@ def _some(problem: Problem, gaussian: Any, apart: Int[np.ndarray, " m"]) -> tupl
 def _of_functions(
     problem: Problem, gaussian: Any, some: Problem, near: Any, rng: np.random.Generator
 ) -> list[Doubt]:
-    """What is wrong with density and gradient as functions, near the mode."""
+    """Return doubts about the density and gradient as functions, near the mode."""
     size, infinite = misfit(some, near, rng)
     if size > MAX_GRADIENT_MISFIT and some is not problem:
         size, _ = misfit(problem, gaussian, rng, ALL_ROW_DRAWS, PANELS[:1])
@@ -534,7 +555,7 @@ def _of_functions(
 
 
 def _doubts(problem: Problem, gaussian: Any, ray: rays.Ray) -> list[Doubt]:
-    """What a ray over all rows says, if anything: of each side by itself."""
+    """Return the doubts that a ray over all rows raises, one for each side."""
     if ray.infinite is not None:
         return [_infinite(problem, gaussian.center + ray.infinite * ray.direction)]
     if not ray.share > rays.MIN_SUSPECT_SHARE:
@@ -548,10 +569,10 @@ def _doubts(problem: Problem, gaussian: Any, ray: rays.Ray) -> list[Doubt]:
             continue
         at = gaussian.center + far.place * ray.direction
         start = ray.position(gaussian.center, far.place) if problem.dimension > 1 else None
-        where = f"{abs(far.place):.3g} sds {'above' if far.place > 0 else 'below'} the mode"
+        where = f"{abs(far.place):.3g} sds {'above' if far.place > 0 else 'below'} it"
         sentence = (
-            f"far from the mode there is more than the Gaussian there shows: along {name!r} "
-            f"{100 * far.share:.0f}% of the second moment lie beyond {rays.GAUSSIAN_SDS:.0f} sds, around {where}"
+            f"possible hidden mass: along {name!r} "
+            f"{100 * far.share:.0f}% of the second moment lies more than {rays.GAUSSIAN_SDS:.0f} sds from the mode, near {where}"
         )
         found.append(Doubt("tails", sentence, far.share, at, toward, ray, start=start))
     return found
@@ -565,6 +586,6 @@ def _infinite(problem: Problem, z: Float[np.ndarray, " d"]) -> Doubt:
     more = ", ..." if z.size > 3 else ""
     return Doubt(
         "infinite",
-        f"the log density is +inf at the free position {position}{more}, where no density can be",
+        f"the log density is +inf at the free position {position}{more}, but a density must be finite",
         at=np.asarray(z, np.float64),
     )

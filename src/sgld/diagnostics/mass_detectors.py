@@ -1,44 +1,50 @@
-"""Modes narrower than the known one, in few parameters: where the density tops all points around it.
+"""Detectors of mass that the Gaussian at the mode does not show: narrow modes, shells and valleys.
 
-Rays and shells are a few lines, and a mode a tenth as wide as the known one lies between them. In up to four
-dimensions space itself can be looked at: with Sobol points spread evenly over log |x| and over directions,
+**Modes narrower than the known one, in few parameters.** Rays and shells consist of a few lines,
+and a mode a tenth as wide as the known one lies between them. In up to four dimensions, Sobol
+points cover space itself. They are spread evenly over log |x| and over directions,
 
-    z = m + r F v,  |v| = 1,  log r uniform on 0 ... log 400,
+    z = m + r F v,  |v| = 1,  log r uniform on 0 ... log 400.
 
-the distance to the nearest point grows with r; and so it may, for the known mode's density falls by r per sd at r sds.
-A point counts whose density is above what the known mode's Gaussian says, and above all its neighbours on the cylinder
-(v, log r): where the density falls outwards from the known mode half of them are nearer to it, and denser. Of modes
-4 to 12 sds away in random directions, of equal mass, sds a tenth, a fifth and .3 of the known one's are found in 10 of
-10, 10, 10 (d = 1 and 2), 4, 10, 10 (d = 3) and 1, 6, 9 (d = 4).
+The distance to the nearest point grows with r. This is acceptable, since the known mode's log
+density falls by r per sd at r sds. A point counts if its density is above the known mode's
+Gaussian, and above all its neighbours on the cylinder (v, log r): where the density falls outwards
+from the known mode, half of the neighbours are nearer to it, and denser. For modes of equal mass 4
+to 12 sds away in random directions, with sds of a tenth, a fifth and .3 of the known one's, it
+finds 10, 10, 10 of 10 (d = 1 and 2), 4, 10, 10 (d = 3) and 1, 6, 9 (d = 4).
 
-What lies around the Gaussian on all sides: the mass of shells, from rays in random directions.
-
-A ray along one parameter sees a wide part of small weight w only by w over the volumes of all parameters: of a halo
-ten times as wide in ten of them 1e-10 w. In polar coordinates around the centre, z = m + t F v with |v| = 1,
+**Shells.** The mass of shells around the Gaussian is estimated from rays in random directions. A
+ray along one parameter sees a wide part of small weight w only by w over the volumes of all
+parameters: for a halo ten times as wide in ten of them 1e-10 w. In polar coordinates around the
+centre, z = m + t F v with |v| = 1,
 
     E[t^2; t > r] = int_r^inf t^{d+1} average over v of p(m + t F v) dt / (the same without the 2)
 
-volumes count. Both averages over random directions are unbiased, but where one direction in sixteen holds nearly all,
-as in a funnel, a ridge or the heaviest tail of many parameters, they say little: the heaviest eighth is left out, and
-what lies in few directions is for the rays along parameters (`rays`) to find.
+volumes count. Both averages over random directions are unbiased. They are inaccurate if one
+direction in sixteen holds nearly all mass, as in a funnel, a ridge or the heaviest tail of many
+parameters. The heaviest eighth is therefore left out, and the rays along parameters (`rays`) search
+few directions.
 
-Measured at three seeds: at most .005 on well-behaved reference posteriors, .09 on eight schools, non-centred (.1 to .9 with
-all rays), .07 on three Student-t with 5 degrees; .6 on a 2% halo eight to twelve times as wide in ten dimensions, .14 to .24
-where its widths are 3 to 10, .11 to .25 where they are 5 to 15 in thirty.
+The share is at most .005 on well-behaved reference posteriors, .09 on eight schools, non-centred
+(.1 to .9 with all rays), and .07 on three Student-t with 5 degrees. It is .6 on a 2% halo eight to
+twelve times as wide in ten dimensions, .14 to .24 where its widths are 3 to 10, and .11 to .25
+where they are 5 to 15 in thirty dimensions (three seeds).
 
-Mass behind a valley: where the density falls from the mode and rises again, along a parameter or across several.
-
-Where a density steps up sharply, no search by gradients comes to rest; and a step across two of thirty parameters lies
-on no ray of one. In units of the Gaussian, z = m + F x, the excess over it
+**Mass behind a valley.** The density may fall from the mode and rise again, along a parameter or
+across several. Where a density steps up sharply, no gradient search converges, and a step across
+two of thirty parameters lies on no ray of one. In units of the Gaussian, z = m + F x, the excess
+over it
 
     e(x) = log p(m + F x) - log p(m) + |x|^2 / 2
 
-is 0 for a Gaussian. Beyond a plane u.x = a on which log p steps up by h it is h, and of points drawn 1.4, 2 and 3 sds
-wide some are there: their mean points along u, and that of their squares where there are planes on both sides. Points
-drawn around the place where that ray meets the plane bring u nearer, and a ray over all rows says how much is there.
+is 0 for a Gaussian. Beyond a plane u.x = a on which log p steps up by h, the excess is h. Of points
+drawn 1.4, 2 and 3 sds wide, some lie there: their mean points along u, or that of their squares if
+there are planes on both sides. Points drawn around the crossing of that ray and the plane improve
+u, and a ray over all rows measures the mass there.
 
-Of some of many rows the likelihood is wider than of all, and where a prior steps up within the posterior is not to be
-seen: there the likelihood is looked at as its Gaussian, with the whole prior, and no row is read.
+The likelihood of some of many rows is wider than that of all rows, and hides a step of the prior
+within the posterior. There the likelihood is replaced by its Gaussian, with the whole prior, and no
+row is read.
 """
 
 from __future__ import annotations
@@ -58,14 +64,14 @@ from ..model import sums
 from ..model.cost import gradient_price
 from ..model.problem import Problem
 
-# parameters: of five, points are as far apart as the known mode is wide
+# parameters; with five, points are as far apart as the known mode is wide
 MAX_GRID_DIM, MAX_CLOUD_DIM = 4, 20
-MAX_CLOUD_POINTS, MAX_CLOUD_WORK = 2**14, 2**23  # at most, and rows x points
+MAX_CLOUD_POINTS, MAX_CLOUD_WORK = 2**14, 2**23  # points; rows x points
 MAX_CLOUD_SDS = 400.0  # sds
-MIN_CLOUD_SDS = 1.3  # within, all points are as near to the known mode as to each other
-MIN_LOGP_EXCESS = 1.0  # log density, beyond what the known mode's Gaussian says
+MIN_CLOUD_SDS = 1.3  # sds; nearer points are as close to the known mode as to each other
+MIN_LOGP_EXCESS = 1.0  # log density above the known mode's Gaussian
 NEIGHBOURS = 3  # for each of the 2^d corners of a cell
-# points whose neighbours are, the densest; and places that are told
+# densest points that are compared with their neighbours; tops that are returned
 DENSEST_POINTS, MAX_CLOUD_TOPS = 1024, 8
 CONE_COSINE = np.cos(np.pi / 6)
 
@@ -77,9 +83,10 @@ Numbers = Int[np.ndarray, " m"]
 def tops_of_cloud(
     problem: Problem, gaussian, temperature: float = 1.0
 ) -> list[tuple[float, tuple[float, ...]]]:
-    """The densest places that top all around them, (log density less the centre's, free position).
+    """Return the densest points that exceed all their neighbours, as (log density, free position).
 
-    `gaussian` is that of `problem` itself, whose centre is a mode.
+    The log density is relative to the centre's. `gaussian` is that of `problem` itself, whose
+    centre is a mode.
     """
     from scipy.stats import qmc  # half a second to import
 
@@ -107,7 +114,7 @@ def tops_of_cloud(
 def _topping(
     v: Float[np.ndarray, "n d"], log_r: Values, value: Values, more: Numbers
 ) -> Int[np.ndarray, " k"]:
-    """Those of `more` whose density is above all their neighbours'."""
+    """Return those of `more` whose density is above that of all their neighbours."""
     from scipy.spatial import KDTree
 
     cylinder = np.column_stack([v, log_r])
@@ -116,7 +123,7 @@ def _topping(
 
 
 def _apart(v: Float[np.ndarray, "n d"], more: Numbers) -> list[int]:
-    """The first of `more` in each cone of directions."""
+    """Return the first of `more` in each cone of directions."""
     tops: list[int] = []
     for k in more:
         if len(tops) < MAX_CLOUD_TOPS and all(v[k] @ v[other] < CONE_COSINE for other in tops):
@@ -130,17 +137,17 @@ def _apart(v: Float[np.ndarray, "n d"], more: Numbers) -> list[int]:
 # share of the second moment beyond the edge that is suspicious: 5% of all sds
 MIN_SHELL_SHARE = 0.1
 
-SHELL_DIRECTIONS, IGNORED_RAYS = 32, 8  # each to both sides; the heaviest rays, which do not count
+SHELL_DIRECTIONS, IGNORED_RAYS = 32, 8  # directions, to both sides; heaviest rays to leave out
 SHELL_INSIDE = 17
 SHELL_OUTSIDE = np.append(1.3 ** np.arange(1, 17), 1.3**16 * 1.9 ** np.arange(1, 11))
-REFINED_POINTS = 16  # points by which the stretch around the outer top is cut
-REFINEMENT_ROUNDS = 2  # times
-MAX_LOG_LOSS = 60.0  # log integrand below the inner top from which no cut finds anything
-SHELL_POINTS = 12  # points by which a segment is integrated
+REFINED_POINTS = 16  # new points around the outer top
+REFINEMENT_ROUNDS = 2  # rounds of refinement
+MAX_LOG_LOSS = 60.0  # log integrand below the inner top beyond which refinement is useless
+SHELL_POINTS = 12  # points of integration per segment
 
 
 class Shells(NamedTuple):
-    """Share of the second moment beyond `edge`, a whitened distance, and where on the rays most of it lies."""
+    """Share of the second moment beyond the whitened distance `edge`, and where most of it lies."""
 
     share: float
     edge: float
@@ -152,9 +159,10 @@ class Shells(NamedTuple):
 def shells(
     problem: Problem, gaussian, rng: np.random.Generator, temperature: float = 1.0
 ) -> Shells:
-    """By random directions around the centre of `gaussian`, that of `problem` itself; at T = `temperature`.
+    """Estimate the mass of shells from random directions around the centre of `gaussian`.
 
-    The edge is d^(1/2) + 4: a normal vector's length is d^(1/2) +- .7.
+    `gaussian` is that of `problem` itself. The edge is d^(1/2) + 4, since a normal vector's length
+    is d^(1/2) +- .7.
     """
     d = problem.dimension
     v = rng.standard_normal((SHELL_DIRECTIONS, d))
@@ -180,7 +188,10 @@ def shells(
 def _log_integrand(
     problem: Problem, center: np.ndarray, v: np.ndarray, t: np.ndarray, T: float
 ) -> Float[np.ndarray, "ray t"]:
-    """(d + 1) log t + log p / T, less the log density at the centre; -inf where that is no number."""
+    """Return (d + 1) log t + log p / T, relative to the log density at the centre.
+
+    It is -inf where the density is not finite.
+    """
     with np.errstate(over="ignore", divide="ignore"):  # far out, in float32, and t = 0
         points = center + (v[:, None] * t[:, None]).reshape(-1, center.size)
         values = sums.differences(problem, points, center).reshape(len(v), len(t)) / T
@@ -191,7 +202,7 @@ def _log_integrand(
 def _found(
     t: np.ndarray, log: np.ndarray, v: np.ndarray, edge: float, center: np.ndarray
 ) -> Shells:
-    """Both integrals, the log integrand linear between the points."""
+    """Compute both integrals, with a log integrand that is linear between the points."""
     step = np.linspace(0, 1, SHELL_POINTS, endpoint=False)
     fine = np.append((t[:-1, None] + np.diff(t)[:, None] * step).ravel(), t[-1])
     values = np.exp(
@@ -211,26 +222,26 @@ def _found(
 # -- valleys -------------------------------------------------------------------------------
 
 
-VALLEY_SDS, VALLEY_POINTS = (1.4, 2.0, 3.0), 1536  # sds of the points, and how many in all
-# of them at least, and the predicted seconds that the others may take
+VALLEY_SDS, VALLEY_POINTS = (1.4, 2.0, 3.0), 1536  # sds of the points; their number
+# least number of points; predicted seconds that more of them may take
 MIN_VALLEY_POINTS, MAX_VALLEY_SECONDS = 192, 1.0
-# excess of points that count, and how many there must be
+# excess of points that count; their least number
 MIN_VALLEY_EXCESS, MIN_EXCESS_POINTS = 1.0, 8
-# directions; of the way to its edge, from which one explains points
+# directions; share of the way to its edge beyond which a direction explains points
 MAX_VALLEYS, MIN_WAY_SHARE = 4, 0.5
-# points at least, so many sds around a place on a ray, and how often it is turned
+# least number of points, their sds around a point of a ray, and rounds of turning it
 MIN_TURNING_POINTS, TURNING_SDS, VALLEY_ROUNDS = 1024, 0.5, 3
-TURNED_RAY_SDS = np.arange(0.25, 12.01, 0.25)  # sds of the rays that are turned
-MIN_SAME_COSINE = 0.8  # cosine of two directions from which they are one
-MIN_HILL_LOGP = 1.0  # in log density, by which a hill stands above the valley
-# of the second moment behind a valley that is suspicious: 5% of an sd, or .3 sds of a mean
+TURNED_RAY_SDS = np.arange(0.25, 12.01, 0.25)  # sds along the rays that are turned
+MIN_SAME_COSINE = 0.8  # cosine from which two directions count as the same
+MIN_HILL_LOGP = 1.0  # log density of a hill above the valley
+# share of the second moment behind a valley that is suspicious: 5% of an sd, or .3 sds of a mean
 MIN_VALLEY_SHARE = 0.1
 
 Density = Callable[[Float[np.ndarray, "m d"]], Float[np.ndarray, " m"]]
 
 
 class Behind(NamedTuple):
-    """How many sds away a valley is, a share of the second moment beyond it, and the t around which that lies."""
+    """Distance of a valley in sds, share of the second moment beyond it, and its t."""
 
     edge: float
     share: float
@@ -238,7 +249,7 @@ class Behind(NamedTuple):
 
 
 def behind(ray: Ray) -> list[Behind]:
-    """What a ray has behind its deepest valley, of each side where that is not little."""
+    """Return what lies behind a ray's deepest valley on each side, unless it is small."""
     found = []
     for sign in (1.0, -1.0):
         side = sign * ray.t >= 0
@@ -258,7 +269,10 @@ def behind(ray: Ray) -> list[Behind]:
 
 
 def of_prior(problem: Problem, gaussian: Laplace, T: float) -> Density:
-    """log p / T of whitened x: the whole prior, and the likelihood as its Gaussian at the mode; no row is read."""
+    """Return log p / T of whitened x with the whole prior, and the likelihood as its Gaussian.
+
+    The Gaussian is that at the mode; no row is read.
+    """
     alone, m = replace(problem, data=None), gaussian.center
     slope = sums.gradients(alone, m[None])[0]
     curvature = np.asarray(sums.prior_curvature(problem, problem.array(m)), np.float64)
@@ -277,7 +291,7 @@ def of_prior(problem: Problem, gaussian: Laplace, T: float) -> Density:
 def directions(
     density: Density, d: int, rng: np.random.Generator, points: int = VALLEY_POINTS
 ) -> list[Float[np.ndarray, " d"]]:
-    """Unit vectors u of whitened x along which `density` rises behind a valley."""
+    """Return unit vectors u of whitened x along which `density` rises behind a valley."""
     scale = np.repeat(VALLEY_SDS, points // len(VALLEY_SDS))[:, None]
     x = scale * rng.standard_normal((len(scale), d))
     excess = density(x) + np.sum(x**2, 1) / 2
@@ -297,7 +311,7 @@ def directions(
 
 
 def affordable(problem: Problem) -> int:
-    """How many points are looked at: fewer of a density that takes long."""
+    """Return the number of points to evaluate: fewer for a slow density."""
     return int(
         np.clip(MAX_VALLEY_SECONDS / gradient_price(problem).each, MIN_VALLEY_POINTS, VALLEY_POINTS)
     )
@@ -306,10 +320,10 @@ def affordable(problem: Problem) -> int:
 def _turned(
     density: Density, u: Float[np.ndarray, " d"], rng: np.random.Generator
 ) -> Float[np.ndarray, " d"] | None:
-    """u turned to what is behind the valley of its ray; None where it has none.
+    """Turn u towards the mass behind the valley of its ray; return None if there is no valley.
 
-    Of points around the place where the ray climbs out of the valley half are behind it: the way from the mean of the
-    others to theirs.
+    Points are drawn around the place where the ray climbs out of the valley, half of them behind
+    it. The new direction goes from the mean of the others to the mean of these.
     """
     ways = np.zeros_like(u)
     for _ in range(VALLEY_ROUNDS):
@@ -327,7 +341,7 @@ def _turned(
 
 
 def _climbs(density: Density, u: Float[np.ndarray, " d"]) -> float | None:
-    """t at which a ray climbs fastest out of its deepest valley, of both sides; None where it has none."""
+    """Return the t at which a ray climbs fastest out of its deepest valley; None without one."""
     best, at = MIN_HILL_LOGP, None
     for sign in (1.0, -1.0):
         value = np.append(0.0, density(sign * TURNED_RAY_SDS[:, None] * u))

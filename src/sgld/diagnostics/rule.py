@@ -1,4 +1,4 @@
-"""From measured quantities to one word: the first rule that applies, with reasons."""
+"""Rule for the verdict: the first condition that applies to the measurements, with reasons."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from ..results.statistics import MAX_PLAIN_CHAINS, max_r_hat
 from ..results.verdict import MODES, Verdict, Word
 from .hidden_mass import remedy
 
-MIN_ESS, MIN_ESS_PER_CHAIN = 400, 20  # of all chains; of each where they are many
+MIN_ESS, MIN_ESS_PER_CHAIN = 400, 20  # ESS of all chains; of each if there are many
 MAX_EXCESS = 0.10
 MAX_RATIO_ERROR = 0.10
 MAX_MEAN_ERROR = 0.25
 MAX_SE = 0.10
-MAX_SE_ALONE = 0.04  # where the meter is the only evidence of bias
-# beyond these the corrected columns are off by too much
+MAX_SE_ALONE = 0.04  # if the meter is the only evidence of bias
+# limits beyond which the corrected columns are too inaccurate
 MAX_PRINTED_SE, MAX_PRINTED_RATIO = 0.03, 1.3
-MIN_CORRECTED_ESS = 100  # 160 draws of a 5-column regression: 1 is printed; at 50 all, at 200 none
+# with 160 draws of a 5-column regression 1 column is printed; with a limit of 50 all, with 200 none
+MIN_CORRECTED_ESS = 100
 MIN_R2, MIN_PRINTED_R2 = 0.5, 0.9  # logistic on 200 rows: 4 of 5 printed; at .8 all, at .95 2
 MAX_NU = 1.0
 MIN_GROUP_SDS = 2.0  # sds between means of groups of chains
-MIN_HALF_CHAIN_ESS = 20  # effective draws of half a chain, where it is
+MIN_HALF_CHAIN_ESS = 20  # effective draws of half a chain, within its region
 SMALLER_TOLERANCE = "use a smaller tolerance, or NUTS: sgld.reference"
 _CONFIRM_REMEDY = "confirm by sgld.step_halving, or with NUTS: sgld.reference."
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured; None where it could not be. Arrays are per reported parameter."""
+    """Measured quantities; None if a quantity was not measured. Arrays are per parameter."""
 
     names: tuple[str, ...]
     mean: Float[np.ndarray, " m"]
@@ -42,7 +43,7 @@ class Evidence:
     ess_square: Float[np.ndarray, " m"]
     r_hat: Float[np.ndarray, " m"]
     num_chains: int
-    ess_alone: Float[np.ndarray, " m"] | None = None  # of the chains where they are, if known
+    ess_alone: Float[np.ndarray, " m"] | None = None  # of the chains within their regions, if known
     gap: Float[np.ndarray, " m"] | None = None  # between means of halves of chains, in their sds
     failures: tuple[str, ...] = ()
     sd_ratio: Float[np.ndarray, " m"] | None = None
@@ -55,26 +56,26 @@ class Evidence:
     noise_ratio: float | None = None
     nu: float | None = None
     other_modes: int = 0
-    doubts: tuple[str, ...] = ()  # what a run from the Gaussian cannot tell, without an end
+    doubts: tuple[str, ...] = ()  # what the run cannot settle: sentences without a period
     tolerance: float = 0.05
     max_se: float = MAX_SE
     min_r2: float = MIN_R2
     why_not: str | None = None  # why there is no meter, in a sentence
-    by_hand: bool = True  # whether the step size was the user's
+    by_hand: bool = True  # whether the user set the step size
 
     @property
     def alone(self) -> Float[np.ndarray, " m"]:
-        """The ESS of the chains where they are; of all together, where that is not known."""
+        """ESS of the chains within their own regions; of all chains together if unknown."""
         return np.fmin(self.ess, self.ess_square) if self.ess_alone is None else self.ess_alone
 
     @property
     def most_r_hat(self) -> Float[np.ndarray, " m"]:
-        """The R-hat up to which the chains may be of one law."""
+        """R-hat up to which the chains are consistent with one distribution."""
         return max_r_hat(self.alone, self.num_chains, len(self.names))
 
 
 def judge(e: Evidence) -> Verdict:
-    """The first rule that applies."""
+    """Return the verdict of the first condition that applies."""
     word, reasons = _rule(e)
     corrected_mean = corrected_sd = None
     if e.sd_ratio is not None and e.r2 is not None and e.mean_shift is not None:
@@ -96,7 +97,10 @@ def judge(e: Evidence) -> Verdict:
 
 
 def standing_doubts(e: Evidence) -> dict[str, list[str]]:
-    """What no other run of the same kind settles, for `Verdict.extra`: doubts, and tails too heavy."""
+    """Return doubts that no other run of the same kind can settle, for `Verdict.extra`.
+
+    These are the doubts of the evidence, and tails that are too heavy.
+    """
     tail = np.zeros(1) if e.tail is None else e.tail
     told = [
         *e.doubts,
@@ -106,12 +110,12 @@ def standing_doubts(e: Evidence) -> dict[str, list[str]]:
 
 
 def too_heavy(name: str, k: float) -> str:
-    """What is said of tails with this Pareto k."""
-    return f"the tails of {name!r} are too heavy for its sd to be known from draws (Pareto k = {k:.2f})"
+    """Return the text on a tail with this Pareto k."""
+    return f"the tails of {name!r} are too heavy for its sd to be estimated from draws (Pareto k = {k:.2f})"
 
 
 def _where_known(e: Evidence, values: np.ndarray | None) -> np.ndarray | None:
-    """The meter's figures, NaN where it is no guide: a figure is believed, whatever stands below it."""
+    """Return the meter's values, with NaN where the meter is not reliable."""
     if values is None or e.r2 is None:
         return values
     far = e.nu is not None and not e.nu <= MAX_NU
@@ -148,10 +152,11 @@ def _rule(e: Evidence) -> tuple[Word, Sequence[str]]:
 
 
 def _error(ratio: np.ndarray, r2: np.ndarray | None) -> Float[np.ndarray, " m"]:
-    """By how much sds are off: what the meter reads, over the share of it that it sees.
+    """Return the relative error of the sds: the meter's reading over the share of it that it sees.
 
-    In tails heavier than the Gaussian's gradients level off, and the meter reads half to two thirds of
-    a bias. Nothing else would notice a run that is too narrow: its share counts twice.
+    In tails heavier than the Gaussian's, gradients level off, and the meter reads half to two
+    thirds of a bias. No other check would detect a run that is too narrow, so its share counts
+    twice.
     """
     error = np.abs(ratio - 1)
     if r2 is None:
@@ -161,10 +166,10 @@ def _error(ratio: np.ndarray, r2: np.ndarray | None) -> Float[np.ndarray, " m"]:
 
 
 def _uncertain(e: Evidence) -> tuple[Word, list[str]] | None:
-    """Why the draws do not tell their sds, if they do not."""
+    """Return why the draws do not determine their sds, or None."""
     heavy = standing_doubts(e).get("doubts", [])
     if heavy:
-        return "unknown", [f"{heavy[0]}; go by quantiles, or use a prior with lighter tails."]
+        return "unknown", [f"{heavy[0]}; use quantiles, or a prior with lighter tails."]
     if e.sd_se is None:
         return None
     worst = int(np.argmax(np.nan_to_num(e.sd_se)))
@@ -179,7 +184,7 @@ def _uncertain(e: Evidence) -> tuple[Word, list[str]] | None:
 def _within(error: np.ndarray) -> str:
     count = len(error)
     every = f"all {count} parameters" if count > 1 else "the parameter"
-    # round up: the sentence must not promise more than was measured
+    # round up, so that the sentence does not promise more than was measured
     percent = max(1, int(np.ceil(100 * np.max(error) - 1e-9)))
     return f"sd within {percent}% on {every}"
 
@@ -187,7 +192,7 @@ def _within(error: np.ndarray) -> str:
 def beyond_limits(
     names: tuple[str, ...], ratio: Float[np.ndarray, " m"], mean_error: Float[np.ndarray, " m"]
 ) -> tuple[str | None, str | None]:
-    """The worst sd and the worst mean in words without an end, None where it is within the limits."""
+    """Return texts on the worst sd and the worst mean, or None where within the limits."""
     sd = mean = None
     worst = int(np.argmax(np.abs(ratio - 1)))
     if abs(ratio[worst] - 1) > MAX_RATIO_ERROR:
@@ -199,17 +204,17 @@ def beyond_limits(
 
 
 def _too(ratio: float) -> str:
-    """18% too wide, 40% too narrow, 15 times as wide as it should be."""
+    """Format a ratio: 18% too wide, 40% too narrow, 15 times as wide as it should be."""
     if ratio > 2:
         return f"{_figure(ratio)} times as wide as it should be"
     return f"{100 * abs(ratio - 1):.0f}% too {'wide' if ratio > 1 else 'narrow'}"
 
 
 def least_ess(num_chains: int) -> int:
-    """Effective draws that a parameter needs.
+    """Return the ESS that a parameter needs.
 
-    More than 8 chains could have them without any of them having moved far: 64 chains in places
-    of their own have an ESS of 64 from their starts alone.
+    With more than 8 chains, the ESS per chain must be large enough too. 64 chains at different
+    places have an ESS of 64 from their starts alone, even if none of them has moved far.
     """
     return (
         MIN_ESS if num_chains <= MAX_PLAIN_CHAINS else max(MIN_ESS, MIN_ESS_PER_CHAIN * num_chains)
@@ -217,7 +222,7 @@ def least_ess(num_chains: int) -> int:
 
 
 def unmixed(e: Evidence) -> list[str]:
-    """Why the draws are too few, or the chains at odds; empty where they are neither."""
+    """Return why the draws are too few or the chains disagree; an empty list if neither."""
     ess = np.fmin(e.ess, e.ess_square)
     if np.isnan(ess).all():
         return ["the draws are too few, or do not move; use more draws."]
@@ -228,10 +233,10 @@ def unmixed(e: Evidence) -> list[str]:
         if apart.any():
             worst = int(np.argmax(apart))
             return [
-                f"the chains stay apart: in {e.names[worst]!r} there are {apart[worst]:.0f} sds between "
-                f"them (R-hat {e.r_hat[worst]:.2f}), and each has mixed where it is; look for several modes."
+                f"the chains stay apart: in {e.names[worst]!r} groups of chains are {apart[worst]:.0f} sds apart "
+                f"(R-hat {e.r_hat[worst]:.2f}), and each chain has mixed in its own region; look for several modes."
             ]
-    # where between-chain variance alone makes the ESS small, more steps are no remedy
+    # if only the between-chain variance makes the ESS small, more steps do not help
     disagree = np.where(alone >= MIN_ESS, over, 0.0)
     worst = int(np.nanargmin(ess))
     needed = least_ess(e.num_chains)
@@ -244,8 +249,8 @@ def unmixed(e: Evidence) -> list[str]:
     if over.max() > 1:
         worst = int(np.argmax(disagree if disagree.max() > 1 else over))
         return [
-            f"the chains disagree: R-hat of {e.names[worst]!r} is {e.r_hat[worst]:.3f} where chance "
-            f"leaves {limit[worst]:.3f}; use a longer burn_in, and more steps (num_draws or thin)."
+            f"the chains disagree: R-hat of {e.names[worst]!r} is {e.r_hat[worst]:.3f}, above the "
+            f"limit {limit[worst]:.3f}; use a longer burn_in, and more steps (num_draws or thin)."
         ]
     return []
 
@@ -253,9 +258,9 @@ def unmixed(e: Evidence) -> list[str]:
 def separate(
     r_hat: np.ndarray, limit: np.ndarray, ess_alone: np.ndarray, gap: np.ndarray, num_chains: int
 ) -> Bool[np.ndarray, " m"]:
-    """Where chains are in groups: further apart than they are wide, and each mixed where it is.
+    """Return where chains form groups that are further apart than they are wide, and mixed inside.
 
-    A slow chain, too, is narrow and far from the others, but has few effective draws of its own.
+    A slow chain is narrow and far from the others too, but has few effective draws of its own.
     """
     settled = ess_alone >= MIN_HALF_CHAIN_ESS * 2 * num_chains
     return (np.nan_to_num(r_hat) > limit) & settled & (gap > MIN_GROUP_SDS)
@@ -268,7 +273,7 @@ def _excess_reason(e: Evidence, excess: np.ndarray) -> str:
         return f"the step size is beyond the limit of stability; {much}."
     ratio = 1 + excess[worst]
     if e.sd_ratio is not None and e.sd_ratio[worst] > 1 + MAX_RATIO_ERROR:
-        ratio = e.sd_ratio[worst]  # the table's figure, where it agrees
+        ratio = e.sd_ratio[worst]  # the table's number, if it agrees
     text = f"sd of {e.names[worst]!r} is about {_too(ratio)}"
     if e.noise_ratio is not None and e.noise_ratio > 0.05:
         smaller = (
@@ -288,7 +293,7 @@ def _figure(ratio: float) -> str:
 
 
 def _doubt(e: Evidence) -> str | None:
-    """Why the meter is no guide here, in a sentence; None where it is one."""
+    """Return why the meter is not reliable here, in a sentence, or None."""
     if e.why_not is not None:
         return e.why_not
     measured = (e.sd_ratio, e.sd_ratio_se, e.r2, e.mean_shift)
@@ -297,13 +302,13 @@ def _doubt(e: Evidence) -> str | None:
     assert e.sd_ratio_se is not None and e.r2 is not None
     if e.other_modes:
         return (
-            f"the posterior has at least {e.other_modes + 1} modes, and how often the chains visit each "
-            "need not be its weight; compare with sgld.reference, or use sgld.ReplicaExchange()."
+            f"the posterior has at least {e.other_modes + 1} modes, and the share of draws in each mode may "
+            "differ from its mass; compare with sgld.reference, or use sgld.ReplicaExchange()."
         )
     if e.doubts:
         return e.doubts[0] + remedy(e.doubts[0], "; compare with NUTS: sgld.reference") + "."
     if e.nu is not None and not e.nu <= MAX_NU:
-        return f"the posterior is {far(e.nu)}, where the bias meter is no guide; " + _CONFIRM_REMEDY
+        return f"the posterior is {far(e.nu)}, so the bias meter is unreliable; " + _CONFIRM_REMEDY
     worst = int(np.argmin(e.r2))
     if e.r2[worst] < e.min_r2:
         return (

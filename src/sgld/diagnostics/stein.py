@@ -1,4 +1,4 @@
-"""Stein-corrected moments: the true mean and sd of each parameter from draws of a wrong law.
+"""Stein-corrected moments: the true mean and sd of each parameter from draws of a biased sampler.
 
 With phi the reported parameter's deviation from the Gaussian's centre (linear in theta), Sigma
 its covariance, and gamma = phi(Sigma grad U) of the gradient of U = -log posterior at the
@@ -6,24 +6,23 @@ same draw, unbiased given the draw,
 
     mean = average(phi - gamma),   second = average(phi^2 - phi gamma) + T phi(Sigma phi')
 
-are constant for a Gaussian posterior at temperature T whatever law the draws follow, so
-they estimate the TRUE moments, with almost no Monte Carlo noise. Kin to zero-variance
-control variates (Assaraf & Caffarel 1999; Mira et al. 2013; Baker et al. 2019), with
-coefficients fixed by the curvature instead of regressed, and used to measure bias.
+are constant for a Gaussian posterior at temperature T, whatever distribution the draws follow. They
+therefore estimate the TRUE moments, with almost no Monte Carlo noise. The method is related to
+zero-variance control variates (Assaraf & Caffarel 1999; Mira et al. 2013; Baker et al. 2019), but
+the curvature fixes the coefficients instead of a regression, and the result measures bias.
 
-How far the posterior is from a Gaussian shows in r2 = 1 - Var(t) / Var(phi^2) with
-t = phi^2 - phi gamma; with noisy gradients Var(t) is the covariance of t from two independent
-batches at the same draws.
+r2 = 1 - Var(t) / Var(phi^2) with t = phi^2 - phi gamma shows how far the posterior is from a
+Gaussian. With noisy gradients, Var(t) is the covariance of t from two independent batches at the
+same draws.
 
-The meter on the scale that is read: constrained parameters and `output=`.
-
-A parameter phi = f(z) that bends over the width of the posterior is not judged by its linearisation: the
-sd of exp(z), z of sd s, is off by the factor exp(s^2 (rho^2 - 1)) and more where that of z is off by
-rho. So draws are moved to the corrected moments where these hold, in z,
+The meter also works on the reported scale, for constrained parameters and `output=`. The
+linearisation does not suit a parameter phi = f(z) that is curved over the width of the posterior:
+if the sd of z, s, is wrong by a factor rho, that of exp(z) is wrong by exp(s^2 (rho^2 - 1)) and
+more. So draws are moved to the corrected moments of z, where these hold,
 
     z' = m + (z - mean of the draws) / ratio,        m the corrected mean, for each coordinate,
 
-and both go through f: ratio of phi = sd f(z) / sd f(z').
+and both are mapped through f: ratio of phi = sd f(z) / sd f(z').
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ from jaxtyping import Float
 from ..model.problem import Problem
 from ..results import statistics
 
-SEGMENTS_PER_CHAIN = 5  # of each chain, for the jackknife
+SEGMENTS_PER_CHAIN = 5  # segments of each chain, for the jackknife
 
 Flat = Float[np.ndarray, "chain draw m"]
 
 
 @dataclass(frozen=True)
 class Corrected:
-    """Per reported parameter, in the linear approximation at the centre.
+    """Corrected moments per reported parameter, in the linear approximation at the centre.
 
     ratio: sd of the draws / true sd; ratio_se its standard error (of the true sd);
     mean_shift: true mean - mean of the draws; sd: the true sd.
@@ -64,7 +63,7 @@ def corrected_moments(
     temperature: float,
     run: tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]],
 ) -> Corrected:
-    """Predicted truth against the mean and variance of the run's own phi, `run`.
+    """Predict the true moments, and compare them with the mean and variance `run` of the run's phi.
 
     `variance` is phi(Sigma phi'), that of the Gaussian at T = 1.
     """
@@ -104,10 +103,10 @@ def explained(
     first: Float[np.ndarray, "n m"],
     second: Float[np.ndarray, "n m"],
 ) -> Float[np.ndarray, " m"]:
-    """r2 from the gammas of two independent gradients (the same one twice, where exact)."""
+    """Return r2 from the gammas of two independent gradients (the same gradient twice if exact)."""
     t, u = (phi**2 - phi * gamma for gamma in (first, second))
     covariance = np.mean((t - t.mean(0)) * (u - u.mean(0)), axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a parameter whose draws are all the same
+    with np.errstate(divide="ignore", invalid="ignore"):  # a parameter with constant draws
         # at r2 = 1 the estimate from noisy gradients scatters about 1
         return np.minimum(1.0, 1 - covariance / np.var(phi**2, axis=0))
 
@@ -115,14 +114,14 @@ def explained(
 # -- reported ------------------------------------------------------------------------------
 
 
-MAX_BEND_SDS = 0.05  # sds (root mean square) from the linearisation within which it serves
+MAX_BEND_SDS = 0.05  # sds (root mean square) up to which the linearisation is accurate enough
 
 Draws = Float[np.ndarray, "chain draw m"]
 Weights = Float[np.ndarray, "chain draw"]
 
 
 def bends(problem: Problem) -> bool:
-    """Whether what is reported may be another function of z than z itself."""
+    """Return whether reported values may be another function of z than z itself."""
     return problem.posterior.transform is not None or problem.posterior.output is not None
 
 
@@ -134,9 +133,10 @@ def on_the_reported_scale(
     free: Corrected,
     linear: Corrected,
 ) -> Corrected:
-    """`linear`, but by `free` through the map for the parameters that bend.
+    """Return `linear`, with the parameters that are curved taken from `free` through the map.
 
-    `phi` are the draws in the linear approximation, `free` the corrected moments of the coordinates of z.
+    `phi` are the draws in the linear approximation, `free` the corrected moments of the coordinates
+    of z.
     """
     mean = statistics.mean(z, weights)
 
@@ -162,7 +162,7 @@ def on_the_reported_scale(
 
 
 def through(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> Draws:
-    """What is reported at z, in one vector each."""
+    """Return the reported values at z, one vector per draw."""
     with jax.enable_x64(problem.posterior.output is not None):
         position = problem.reported(problem.array(z))
     shape = z.shape[:2]

@@ -1,32 +1,37 @@
-"""Tails in which the sd of draws cannot be known from them, by Pareto k.
+"""Detect tails that are too heavy to estimate an sd from draws, by Pareto k and rare values.
 
-Tails that are heavy and yet known: where the density says what draws have not seen of them.
+Some heavy tails are still well known, because the density describes what the draws have not
+visited.
 
-The error of a sd rests on the fourth moment, of which draws of a heavy tail miss what they have not visited; Pareto
-k is read off some hundred draws, +- .03 at best, and is not believed where it may be the .25 of an infinite fourth
-moment. But where the ray of a parameter (approximation/rays.py) holds as much of the second moment far out as
-draws do, the density along it stands for the marginal's, and
+The error of an sd depends on the fourth moment, and draws of a heavy tail miss the part they have
+not visited. Pareto k is estimated from some hundred draws, with an error of at least .03, so it is
+not trusted where it may be .25, the value of an infinite fourth moment. If the ray of a parameter
+(approximation/rays.py) holds as much of the second moment far out as the draws do, the density
+along it represents the marginal, and
 
     unseen = int_{|t| > farthest draw} t^4 p(t) dt / int t^4 p(t) dt
 
-is .1 for a Student-t with 5 degrees of freedom, .7 with 4, and nearly 1 with 3, however long it is watched.
+is .1 for a Student-t with 5 degrees of freedom, .7 with 4, and nearly 1 with 3, for any run length.
 
-The error of an sd that rare values make, by more points than there are draws.
+The second check is for rare values: the error of an sd that values of f(z) make which occur once in
+thousands of draws and hold half of its variance. A run that met none of them has no information on
+them: its own kurtosis, and with it the error of the sd, are those of the rest. So f is evaluated at
+more points than there are draws, from a wider Gaussian with the mean m and the covariance F F^T of
+the draws,
 
-Of f(z) with values that come once in thousands of draws and hold half of its variance, a run that met none of them
-knows nothing: its own kurtosis, and with it the error of the sd, are those of the rest. So f is taken at points of a
-wider Gaussian with the mean m and the covariance F F^T of the draws,
+    z = m + s F xi,  weights  w ~ exp(-(s^2 - 1) |xi|^2 / 2),  s = 1 + min(1/2, d^(-1/2)).
 
-    z = m + s F xi,  weights  w ~ exp(-(s^2 - 1) |xi|^2 / 2),  s = 1 + min(1/2, d^(-1/2)),
-
-and where fewer than `MIN_DECISIVE_DRAWS` effective draws are due beyond the distance from the mean that halves sum w (f - mean)^2,
+If fewer than `MIN_DECISIVE_DRAWS` effective draws are expected beyond the distance from the mean
+that halves sum w (f - mean)^2,
 
     error of the sd, as a share = ((kurtosis - 1) / (4 ESS))^(1/2)
 
-with the kurtosis of these points. Where that alarms, the density is asked whether there is what the Gaussian has out
-there: at the points that make the variance, and as many of the others, w ~ p(z) / q(z) of the density p that they were
-drawn from, q. (Of an overdispersion near 0, z its logarithm falls off as exp(z) to the left; the Gaussian of such draws
-has on the right what exp(z) makes hundreds of sds wide, and the posterior has nothing there.)
+with the kurtosis of these points. If the error is too large, the density is evaluated, to see
+whether it has the mass that the Gaussian has there. The points are those that make the variance,
+and as many of the others, with w ~ p(z) / q(z) for the density p and the density q that they were
+drawn from. (Example: let z be the logarithm of an overdispersion near 0. Its density falls as
+exp(z) to the left. The Gaussian of such draws has mass on the right, which exp(z) stretches to
+hundreds of sds, but the posterior has none.)
 """
 
 from __future__ import annotations
@@ -44,15 +49,16 @@ from ..results.mixing import pareto_k
 from ..results.statistics import Estimates
 from .stein import bends, through
 
-MIN_HEAVY_PARETO_K = 0.25  # Pareto k from which the error of a sd is infinite
-MAX_TAIL_ALARM = 0.005  # by which a Gaussian among the parameters may seem so
+MIN_HEAVY_PARETO_K = 0.25  # Pareto k from which the error of an sd is infinite
+MAX_TAIL_ALARM = 0.005  # probability of an alarm for a Gaussian among the parameters
 
 
 def heavy_tails(found: Estimates) -> Float[np.ndarray, " m"]:
-    """Pareto k of the parameters whose tails are too heavy, 0 for all others.
+    """Return Pareto k of the parameters whose tails are too heavy, and 0 for all others.
 
-    Too heavy from .25 on, and beyond what chance leaves the largest of m: k is from the M = 3 n^(1/2)
-    outermost of n draws of a tail, and its standard error (1 + k) / M^(1/2), M lowered as the ESS is.
+    A tail is too heavy if k is at least .25, and larger than chance explains for the largest of m
+    values. k is estimated from the M = 3 n^(1/2) outermost of n draws of a tail. Its standard error
+    is (1 + k) / M^(1/2), with M reduced in proportion to the ESS.
     """
     k = np.nan_to_num(pareto_k(found.values), nan=0.0)
     count = found.values.shape[0] * found.values.shape[1]
@@ -64,9 +70,9 @@ def heavy_tails(found: Estimates) -> Float[np.ndarray, " m"]:
 # -- known tails ---------------------------------------------------------------------------
 
 
-MAX_TAIL_RATIO = 2.0  # times as much far out in draws as on the ray, or as little, is the same tail
-MIN_UNSEEN_SHARE = 0.5  # of the fourth moment: the error of a sd is then 1.4 times what draws say
-MAX_TAIL_PARAMETERS = 32  # parameters that are looked at
+MAX_TAIL_RATIO = 2.0  # ratio of the far shares of draws and ray, either way, for the same tail
+MIN_UNSEEN_SHARE = 0.5  # share of the fourth moment; the error of an sd is then 1.4 times larger
+MAX_TAIL_PARAMETERS = 32  # parameters that are examined
 
 
 def known_tails(
@@ -76,9 +82,10 @@ def known_tails(
     suspect: Bool[np.ndarray, " d"],
     temperature: float,
 ) -> Bool[np.ndarray, " d"]:
-    """Which of the suspect parameters' tails the density explains, its fourth moment mostly seen.
+    """Return which suspect tails the density explains, with most of the fourth moment seen.
 
-    None where what is reported is another function than z, or no Gaussian gives the rays their directions.
+    No tail counts as explained if the reported values are another
+    function of z than z itself, or if no Gaussian defines the directions of the rays.
     """
     found, gaussian = np.zeros(len(suspect), bool), known.gaussian
     numbers = np.flatnonzero(suspect)
@@ -98,12 +105,12 @@ def known_tails(
 # -- rare ----------------------------------------------------------------------------------
 
 
-MAX_TAIL_POINTS, MAX_TAIL_NUMBERS = 2**14, 2**24  # at most, and times what is reported
-MAX_RARE_DIM = 50  # dimensions: of more, the weights say little
-MIN_DECISIVE_DRAWS = 25.0  # effective draws that make half of the variance: a sd within 5%
-# points that the density is asked at, and times the rows
+MAX_TAIL_POINTS, MAX_TAIL_NUMBERS = 2**14, 2**24  # points; points x reported values
+MAX_RARE_DIM = 50  # dimensions; with more, the weights are too uneven
+MIN_DECISIVE_DRAWS = 25.0  # effective draws that make half of the variance: an sd within 5%
+# points at which the density is evaluated; points x rows
 MAX_DENSITY_POINTS, MAX_ROW_POINTS = 512, 2**27
-MIN_WEIGHTED_POINTS = 20.0  # points that the weights must be worth
+MIN_WEIGHTED_POINTS = 20.0  # effective number of weighted points
 
 
 def rare_error(
@@ -112,7 +119,7 @@ def rare_error(
     ess: Float[np.ndarray, " m"],
     temperature: float = 1.0,
 ) -> Float[np.ndarray, " m"]:
-    """The error of each reported sd as a share of it, where rare values make it; 0 elsewhere."""
+    """Return the error of each reported sd, as a share of it, from rare values; 0 elsewhere."""
     none, d = np.zeros(len(ess)), z.shape[-1]
     count = 2 ** int(np.log2(min(MAX_TAIL_POINTS, max(1, MAX_TAIL_NUMBERS // len(ess)))))
     if not bends(problem) or d > MAX_RARE_DIM or z.size < 2 * d**2 or count < 2**10:
@@ -156,7 +163,10 @@ def _shares(log_w: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 def _decisive(
     values: Float[np.ndarray, "n m"], w: Float[np.ndarray, " n"], count: int
 ) -> Float[np.ndarray, " n"]:
-    """How many points each stands for: 1 those that make most of a variance, and some for all others."""
+    """Return how many points each point represents: 1 for those that make most of a variance.
+
+    The others are represented by an evenly spaced subset, and points outside it by 0.
+    """
     asked, half = np.zeros(len(w)), count // 2
     if not values.shape[1] or half < MIN_WEIGHTED_POINTS:
         return asked

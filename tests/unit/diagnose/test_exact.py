@@ -40,7 +40,7 @@ def judged(trajectories=FINE, sd_se=0.01, tail=0.0, **change):
         (
             {"doubts": ("a halo",)},
             "unknown",
-            "exact sampler (HMC), but a halo, which the chains have not seen so",
+            "exact sampler (HMC), but a halo, which the chains do not confirm",
         ),
         ({"sd_se": 0.06}, "not mixed", "the sd of 'b' is known within 6% only"),
         ({"failures": ("chain 3 became non-finite",)}, "biased", "chain 3"),

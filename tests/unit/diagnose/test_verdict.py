@@ -56,7 +56,7 @@ def test_trusted():
         ({"sd_ratio": [1.08, 1.0], "r2": [0.9, 0.99]}, "trusted", "sd within 8%"),
         ({"sd_se": [0.01, 0.06]}, "not mixed", "the sd of 'b' is known within 6% only"),
         ({"sd_se": [0.01, 0.05]}, "trusted", "sd within 3%"),
-        ({"tail": [0.0, 0.4]}, "unknown", "the tails of 'b' are too heavy for its sd to be known from draws (Pareto k = 0.40)"),
+        ({"tail": [0.0, 0.4]}, "unknown", "the tails of 'b' are too heavy for its sd to be estimated from draws (Pareto k = 0.40)"),
         ({"tail": [0.0, 0.0]}, "trusted", "sd within 3%"),
         ({"sd_ratio_se": [0.0, 0.2]}, "unknown", "uncertain by 20% on 'b'"),
         ({"sd_ratio": [1.2, 1.0], "excess": [0.09, 0.0]}, "biased", "'a' is about 20% too wide"),

@@ -123,7 +123,7 @@ def test_a_halo_in_ten_dimensions_that_no_ray_sees_is_doubted():
     assert max(ray.share for ray in rays(problem, gaussian, np.random.default_rng(0))) < 0.01
     known = survey_posterior(problem, 0, 1.0, by_hand=False)
     doubt = of_shells(known.doubts)
-    assert doubt.kind == "tails" and "on all sides" in doubt.sentence and doubt.share > 0.5
+    assert doubt.kind == "tails" and "in all directions" in doubt.sentence and doubt.share > 0.5
     told = tuple(doubt.sentence for doubt in known.doubts)  # profiles see how wide it is, too
     rng = np.random.default_rng(0)
     wide = rng.random((64, 800, 1)) < 0.02

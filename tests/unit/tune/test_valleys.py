@@ -118,7 +118,7 @@ def test_a_step_across_two_parameters_is_doubted_until_draws_have_been_there(N, 
     known = survey_posterior(stepping(N, d, u, 1e-3), 0, 1.0, by_hand=False)
     (doubt,) = known.doubts
     assert "'x[1]'" in doubt.sentence and "'x[4]'" in doubt.sentence
-    assert "behind a valley 3.3 sds away" in doubt.sentence
+    assert "beyond a valley 3.3 sds from the mode" in doubt.sentence
     rng = np.random.default_rng(0)
     z = known.gaussian.draw(rng, 4000)
     assert standing(known, z.reshape(4, 1000, d), exact=True) == (doubt.sentence,)
