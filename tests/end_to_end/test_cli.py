@@ -510,7 +510,7 @@ def test_killed_then_resumed_is_the_uninterrupted_run(stopped):
     unfinished = run("summary", paths["killed"])
     assert unfinished.exit_code == 2 and f"sgld resume {paths['killed']}" in unfinished.stderr
     checked = run("verify", paths["killed"]).stdout
-    assert "not finished: " in checked and "draws of a chain are kept; go on with it: " in checked
+    assert "not finished: " in checked and "draws per chain are stored; resume it: " in checked
     assert f"sgld resume {paths['killed']}\n" in checked
     result = run("resume", paths["killed"], "--quiet")
     assert result.exit_code == 0, result.output

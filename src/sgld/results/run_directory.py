@@ -1,50 +1,47 @@
-"""A run directory: arrays and JSON, nothing that runs code, and nothing lost at any instant.
+"""Run directory: arrays and JSON that hold a run, contain no code, and survive interruption.
 
-    run.json           what was asked, versions, seed, hashes of data and model, the run's id
-    setup.npz          the plan: what is known of the posterior, what runs, where the chains start
-    chunks/A-N.npz     draws of attempt A from draw N on, while the run goes on
-    checkpoint.npz     the carry, the draws that fill no chunk yet, and the chunks that it counts on
+    run.json           the request, versions, seed, hashes of data and model, the run's id
+    setup.npz          the plan: knowledge of the posterior, sampler settings, start points
+    chunks/A-N.npz     draws of attempt A from draw N on, while the run continues
+    checkpoint.npz     the carry, the draws that fill no chunk yet, and the chunks that it refers to
     draws.npz          the draws of a finished run, as they are reported
     summary.json       the table
-    result.json        the verdict, and the seals of draws and table: the run is finished
-    confirmation.json  another verdict on the same draws, from NUTS or half the step, and the seal of its table
-    next.json          what was asked of a run that is to replace this one, until that has a plan
-    next-ID.npz        what the run of this id, PyTorch's, was begun with, until it is in its setup.npz
-    report.html, lock  a page for people; who is at work on the run
+    result.json        the verdict, and the digests of draws and table: the run is finished
+    confirmation.json  another verdict on the same draws, from NUTS or step halving, with its table's digest
+    next.json          the request of a run that will replace this one, until that run has a plan
+    next-ID.npz        the inputs of the PyTorch run with this id, until they are in its setup.npz
+    report.html, lock  a page for people; the process that works on the run
 
-Every file appears at once, whole and on the disk (`files`), and carries the id of its run. What a
-process that is stopped at any instant leaves behind is one of these states, and the next process
-does what stands beside it:
+Every file appears at once, complete and flushed to disk (`core.files`), and holds the id of its
+run. A process that stops at any instant leaves one of these states, and the next process acts as
+listed:
 
-    no run.json                          no run: the directory was made, and nothing else
-    run.json                             begins anew (with next-ID.npz, which is written before it)
-    + setup.npz                          samples from the first step, and tunes nothing
-    + chunks                             the same: no checkpoint counts on them; they are written again
-    + checkpoint.npz                     goes on from it; chunks that it does not count on are written again
-    run.json names another attempt       what setup, checkpoint and chunks hold of the one before is left aside:
-                                         the next plan is made from the stored one, as it would have been
-    + draws.npz, + summary.json          goes on from the checkpoint, and writes them again
-    + result.json                        finished; a checkpoint and chunks still there are removed at leisure
-    + confirmation.json                  finished, with another verdict; summary.json may still be the one before,
-                                         and is then made again from the draws whenever it is read
-    + next.json, of another id           any of the above, which stands until the next run has a plan: it is what is
-                                         read, with a word about the next one; `resume` goes on with that, from its
-                                         beginning
-    next.json, no run.json               the run that was replaced is on its way out: the next one begins anew
-    + next.json, of the same id          any of the above; next.json is removed at leisure
+    no run.json                     no run: the directory was made, and nothing else
+    run.json                        starts again (with next-ID.npz, which is written before it)
+    + setup.npz                     samples from the first step, and tunes nothing
+    + chunks                        the same: no checkpoint refers to them; they are written again
+    + checkpoint.npz                continues from it; chunks that it does not refer to are written again
+    run.json names another attempt  setup, checkpoint and chunks of the earlier attempt are ignored: the
+                                    next plan is made from the stored one, as it would have been
+    + draws.npz, + summary.json     continues from the checkpoint, and writes them again
+    + result.json                   finished; a remaining checkpoint and chunks are removed later
+    + confirmation.json             finished, with another verdict; summary.json may still be the earlier
+                                    one, and is then recomputed from the draws when it is read
+    + next.json, of another id      any of the above, valid until the next run has a plan: readers get
+                                    it, with a warning; `resume` starts the next run
+    next.json, no run.json          the replaced run is being removed: the next run starts again
+    + next.json, of the same id     any of the above; next.json is removed later
 
-What a run directory keeps of a run that was stopped, and how to go on, in a sentence.
+`saying_what_is_kept` adds to an interruption what the directory stores of the run, and how to
+continue:
 
     with saying_what_is_kept(directory):
-        ...  # Ctrl-C in here says it: in the traceback's last line, and at the command line
+        ...  # Ctrl-C in here adds a note, to the traceback's last line, and at the command line
 
-A sentence speaks Python; `remedies.at_the_shell` says it in the words of the command line.
-
-Remedies in the language of the door they are read at.
-
-All sentences of this package, errors too, speak Python, which is what `sgld.load` and summary.json hand on. At the
-command line, and in the report of a run that was begun there, the same sentence names commands and options as they
-are spelled there, and leaves out what has none. What is somebody's own, in quotation marks, stays as it is.
+All messages of this package, errors too, use Python's spelling; `sgld.load` and summary.json pass
+them on. `at_the_shell` translates a message for the command line and for the report of a run that
+was started there: commands and options get their spelling, and remedies without a command are left
+out. A user's own names, in quotation marks, are unchanged.
 """
 
 from __future__ import annotations
@@ -73,7 +70,7 @@ from ..core.files import (
 )
 from ..errors import RunError, SGLDError, UsageError
 
-RUN_FORMAT = 3  # of a run directory; 1 had no setup.npz, 2 kept its draws in zarr
+RUN_FORMAT = 3  # format of a run directory; 1 had no setup.npz, 2 stored its draws in zarr
 RUN_FILES = (
     "run.json",
     "setup.npz",
@@ -86,42 +83,43 @@ RUN_FILES = (
 )
 NEXT_CHECKPOINT, CHECKPOINT = "next.json", re.compile(r"next-[0-9a-f]{16}\.npz")
 CHUNK_FILE = re.compile(r"\d{1,9}-\d{1,18}\.npz")
-# seconds beyond three checkpoints without a sign of life, after which a lock is stale
+# seconds after three checkpoints without a renewal, after which a lock is stale
 MIN_SILENT_SECONDS = 60.0
 
 
 class RunDirectory:
-    """The files of one run. `with directory:` holds it alone.
+    """Files of one run. `with directory:` locks it.
 
     Attributes:
-      attempt: of the run, counted from 0; chunks and checkpoints of another one do not count.
-      replacing: whether a run stands there that goes once the new one has something to put in its place.
-      writes: False of a process that runs in step with the one that does: it reads, and changes nothing.
+      attempt: the attempt's number, from 0; chunks and checkpoints of other attempts are ignored.
+      replacing: whether a run exists there that is removed once the new run has a plan.
+      writes: False in a process that runs in parallel with the writing one: it reads, and changes
+        nothing.
     """
 
     def __init__(self, path: str | Path, *, writes: bool = True) -> None:
         if not isinstance(path, (str, os.PathLike)):
-            raise UsageError(f"path must be that of a run directory, text or a Path. Got {path!r}.")
+            raise UsageError(f"path must be a run directory, as a str or a Path. Got {path!r}.")
         self.path, self.writes = Path(path), writes
-        exists(self.path)  # or says why that cannot be known
+        exists(self.path)  # raises if that cannot be determined
         self.attempt = 0
-        self.elsewhere = False  # whether other versions, or another machine, resume it
+        self.elsewhere = False  # whether other versions, or another machine, may resume it
         self.checkpoint_every = 10.0
         self._lock = Lock(self.path)
         self._id: str | None = None
-        self._made: list[Path] = []  # folders, the outermost first
+        self._made: list[Path] = []  # folders that were created, the outermost first
         self.replacing = False
-        self._asked: dict[str, Any] = {}  # run.json, while it is not written: next.json is
+        self._asked: dict[str, Any] = {}  # content of run.json, while it is stored in next.json
 
     # -- making, replacing, locking ------------------------------------------------------
 
     def create(self, overwrite: bool) -> None:
-        """Make the directory. Raises RunError where something already stands there."""
+        """Create the directory. Raise RunError if a run or another file exists there."""
         if not self.writes:
             return
         try:
             if self.path.is_dir():
-                # a lock alone, or half a file, is what a process left that was stopped at once
+                # a process that was stopped at once leaves only a lock, or half a file
                 names = sorted({path.name for path in self.path.iterdir()} - {"lock"})
                 names = [
                     n
@@ -131,11 +129,11 @@ class RunDirectory:
                 if names:
                     self._replace(overwrite, names[0])
             elif self.path.exists() or self.path.is_symlink():
-                raise RunError(f"{self.path} exists and is no directory; choose another.")
+                raise RunError(f"{self.path} exists and is not a directory; choose another.")
             else:
                 self._make()
         except OSError as error:
-            raise RunError(f"{self.path} could not be made: {error.strerror}.") from error
+            raise RunError(f"{self.path} could not be created: {error.strerror}.") from error
 
     def _make(self) -> None:
         missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
@@ -144,12 +142,10 @@ class RunDirectory:
             self._made.append(path)
 
     def discard(self) -> None:
-        """Remove what this call began, folders that it made included: of a call that was refused nothing stays."""
+        """Remove what this call created, so that nothing of a refused call remains."""
         if not self.writes:
             return
-        with contextlib.suppress(
-            OSError, RunError
-        ):  # the sentence that follows says what was wrong first
+        with contextlib.suppress(OSError, RunError):  # the error that follows is more important
             if self.replacing and exists(self.path / "run.json"):
                 remove(self.path / NEXT_CHECKPOINT)
                 if self._id is not None:
@@ -162,7 +158,10 @@ class RunDirectory:
                 path.rmdir()
 
     def _replace(self, overwrite: bool, holds: str) -> None:
-        """`holds`: the name of something in it."""
+        """Lock the existing run for replacement, or raise RunError.
+
+        `holds` is the name of a file in the directory.
+        """
         if not any(
             {"format", "id"} <= self._told(name).keys() for name in ("run.json", NEXT_CHECKPOINT)
         ):
@@ -178,14 +177,14 @@ class RunDirectory:
         self.replacing = True
 
     def _told(self, name: str) -> dict[str, Any]:
-        """A JSON file, empty where it is absent or broken."""
+        """Return a JSON file; an empty dict if it is absent or broken."""
         try:
             return read_json(self.path / name)
         except (FileNotFoundError, RunError):
             return {}
 
     def call(self) -> str:
-        """The call that reads the run where it is finished, and goes on with it or with its next where it is not."""
+        """Return the call that reads a finished run, or continues the run or its successor."""
         asked, path = self.next() or self._told("run.json"), str(self.path)
         done = self.finished() and not self.next()
         if asked.get("kind") == "torch":
@@ -200,44 +199,44 @@ class RunDirectory:
         return f"sgld.resume({path!r}{model})"
 
     def remedy(self) -> str:
-        """What to do with a run that stands here, in words that end a sentence."""
+        """Return what to do with the run that exists here, as the end of a sentence."""
         asked = self.next() or self._told("run.json")
         if self.finished() and not self.next():
             return f"read it: {self.call()}"
         if asked.get("kind") == "formula" and not asked.get("data"):
-            return "fit its table again, which was in memory and is not stored."
+            return "its table was in memory and is not stored; fit it again."
         if asked.get("updates") and (self.next() or not exists(self.path / "setup.npz")):
-            return f"update {asked['updates']} with the same rows again: nothing is drawn yet."
-        return f"go on with it: {self.call()}"
+            return f"update {asked['updates']} with the same rows again, since no draws are stored yet."
+        return f"resume it: {self.call()}"
 
     def next(self) -> dict[str, Any]:
-        """What was asked of a run that is to replace this one and has no plan yet; empty where none is."""
+        """Return the request of a run that will replace this one and has no plan yet; else {}."""
         if not exists(self.path / NEXT_CHECKPOINT):
             return {}
         asked = read_json(self.path / NEXT_CHECKPOINT)
         return {} if asked.get("id") == self._told("run.json").get("id") else asked
 
     def said_of_next(self) -> str | None:
-        """A sentence for whoever reads a run that is to be replaced."""
+        """Return a sentence for readers of a run that will be replaced."""
         if not self.next():
             return None
-        what = f"another run is to replace the one in {self.path}, and has no plan yet: this is the one before"
+        what = f"another run is to replace the one in {self.path} but has no plan yet, so this is the earlier run"
         if self.next().get("updates"):
-            return f"{what}; the next is an update, which is made again."
-        return f"{what}, and {self.call()} goes on with the next."
+            return f"{what}; the next run is an update, so run the update again."
+        return f"{what}; {self.call()} continues with the next run."
 
     def take_up(self) -> None:
-        """Go on with the next run, where one is to replace this one."""
+        """Continue with the next run, if one will replace this one."""
         asked = self.next()
         if asked and self.writes:
             self.replacing, self._asked, self._id = True, asked, None
 
     def settle(self) -> None:
-        """The run that is replaced goes, and run.json is written: before anything else of the new one is."""
+        """Remove the replaced run and write run.json, before any other file of the new run."""
         if self.replacing and self._asked:
             if self.next().get("id") != self.id:
                 raise RunError(
-                    f"{self.path} was changed by another process meanwhile; resume it again."
+                    f"{self.path} was changed by another process in the meantime; resume it again."
                 )
             self.clear()
             self.replacing = False
@@ -245,18 +244,21 @@ class RunDirectory:
             remove(self.path / NEXT_CHECKPOINT)
 
     def clear(self) -> None:
-        """Remove what an earlier run wrote, and nothing else. Raises RunError, before anything goes, for what it did not."""
+        """Remove what an earlier run wrote, and nothing else.
+
+        Raises RunError before anything is removed, if the directory holds other things.
+        """
         for name in RUN_FILES:
             path = self.path / name
             if path.is_dir() and not path.is_symlink():
-                raise RunError(f"{path} is a folder, which no file of a run is; remove it.")
-        remove(self.path / "run.json")  # first: without it nothing else counts
+                raise RunError(f"{path} is a folder, but must be a file of a run; remove it.")
+        remove(self.path / "run.json")  # first: without it the other files are ignored
         self.remove_chunks()
         for name in RUN_FILES:
             remove(self.path / name)
 
     def remove_chunks(self) -> None:
-        """Remove the checkpoint, all chunks, and what killed processes left half-written."""
+        """Remove the checkpoint, all chunks, and half-written files of killed processes."""
         if not self.writes:
             return
         if not self.replacing:
@@ -273,7 +275,7 @@ class RunDirectory:
                 if chunk or given or path.name.startswith(SCRATCH_PREFIX):
                     remove(path)
         if real:
-            with contextlib.suppress(OSError):  # of somebody else's file in it
+            with contextlib.suppress(OSError):  # it may hold a file that the run did not write
                 chunks.rmdir()
 
     def __enter__(self) -> RunDirectory:
@@ -284,33 +286,33 @@ class RunDirectory:
         self.unlock()
 
     def lock(self) -> None:
-        """Hold the directory alone. Raises RunError where another process holds it."""
+        """Lock the directory. Raise RunError if another process holds the lock."""
         if self.writes:
             self._lock.take()
             self.alive()
 
     def in_use(self) -> bool:
-        """Whether a process holds it."""
+        """Return whether a process holds the lock."""
         return self._lock.in_use()
 
     def alive(self) -> None:
-        """Say that whoever holds it is at work, for three checkpoints and a minute."""
+        """Renew the lock for three checkpoints and a minute."""
         self._lock.alive(3 * self.checkpoint_every + MIN_SILENT_SECONDS)
 
     def unlock(self) -> None:
-        """Give the directory back."""
+        """Release the lock."""
         self._lock.give_back()
 
     # -- JSON ------------------------------------------------------------------------------
 
     def read(self, name: str) -> dict[str, Any]:
-        """A JSON file of the run. Raises RunError where it is absent, broken or of another run."""
+        """Read a JSON file of the run. Raise RunError if it is absent, broken or of another run."""
         try:
             content = read_json(self.path / name)
         except FileNotFoundError as error:
             if name == "run.json" and self.next():
                 raise RunError(
-                    f"{self.path} was left while one run replaced another; {self.remedy()}"
+                    f"{self.path} was left in the middle of replacing one run by another; {self.remedy()}"
                 ) from error
             raise RunError(f"{self.path} holds no {name}, so it is not a run directory.") from error
         if name != "run.json":
@@ -327,46 +329,46 @@ class RunDirectory:
     def begin(
         self, asked: Mapping[str, Any], given: Mapping[str, np.ndarray] | None = None
     ) -> None:
-        """Write run.json, with an id of the run's own; arrays `given` that it takes to begin anew, too."""
+        """Write run.json with a new id, and the arrays `given` that a new start needs."""
         if not self.writes:
             return
         self._id = secrets.token_hex(8)
-        if given is not None:  # first: where run.json is, they are
+        if given is not None:  # first: if run.json exists, they must exist too
             write_arrays(self.path / self._given, {"run": self._id}, given)
         self._asked = {**asked, "format": RUN_FORMAT, "id": self._id}
         write_json(self.path / (NEXT_CHECKPOINT if self.replacing else "run.json"), self._asked)
 
     def begun(self) -> dict[str, Any]:
-        """run.json. Raises RunError where it is of another format."""
+        """Return run.json. Raise RunError if it has another format."""
         asked = self._asked if self.replacing else self.read("run.json")
         if asked.get("format") != RUN_FORMAT:
             raise RunError(
-                f"{self.path} was written by another version of sgld (format {asked.get('format', 1)}, this one "
-                f"reads {RUN_FORMAT}); make the run again."
+                f"{self.path} was written by another version of sgld (format {asked.get('format', 1)}; this version "
+                f"reads {RUN_FORMAT}); run it again."
             )
         return asked
 
     @property
     def id(self) -> str:
-        """Of the run."""
+        """Id of the run."""
         found = self._id or str(self.begun().get("id"))
         self._id = found
         return found
 
     def add(self, **more: Any) -> None:
-        """Add to run.json."""
+        """Add entries to run.json."""
         if self.writes:
             self.settle()
             write_json(self.path / "run.json", {**self.begun(), **more})
 
     def begin_again(self, attempts: list[dict[str, str]]) -> None:
-        """Another attempt, which run.json names: what the one before left no longer counts."""
+        """Start another attempt and store it in run.json; ignore files of the earlier attempt."""
         self.add(again=attempts)
         self.attempt = len(attempts)
         self.remove_chunks()
 
     def finished(self) -> bool:
-        """Whether the run has its result."""
+        """Return whether the run has its result."""
         return not self.replacing and exists(self.path / "result.json")
 
     # -- arrays ----------------------------------------------------------------------------
@@ -380,14 +382,17 @@ class RunDirectory:
             write_arrays(self.path / name, {**head, "run": self.id}, arrays)
 
     def given(self) -> dict[str, np.ndarray]:
-        """What `begin` was given, which is in setup.npz once there is one."""
+        """Return the arrays that `begin` received; they are in setup.npz once it exists."""
         found = self.read_arrays("setup.npz") or self.read_arrays(self._given)
         if found is None:
-            raise RunError(f"{self.path / 'setup.npz'} is missing; make the run again.")
+            raise RunError(f"{self.path / 'setup.npz'} is missing; start the run again.")
         return found[1]
 
     def read_arrays(self, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """Such a file, None where it is absent. Raises RunError where it is broken or another run's."""
+        """Read a file of arrays; return None if it is absent. Raise RunError if it is damaged.
+
+        A file of another run raises RunError too.
+        """
         if self.replacing and name != self._given:
             return None
         try:
@@ -402,7 +407,7 @@ class RunDirectory:
             raise RunError(f"{self.path / name} belongs to another run.")
 
     def write_chunk(self, first: int, end: int, rows: Mapping[str, np.ndarray]) -> None:
-        """Draws [draw, ...] from `first` up to `end`."""
+        """Write draws [draw, ...] from `first` up to `end`."""
         if not self.writes:
             return
         folder = self._chunks()
@@ -412,15 +417,15 @@ class RunDirectory:
         except OSError as error:
             if not self.path.exists():
                 raise RunError(
-                    f"{self.path} is gone: it was moved or deleted while the run wrote to it. Where it is now "
-                    "the run can be resumed from its last checkpoint."
+                    f"{self.path} was moved or deleted while the run wrote to it. If it was moved, resume the run "
+                    "at its new path, from the last checkpoint."
                 ) from error
-            raise RunError(f"{folder} could not be made: {error.strerror}.") from error
+            raise RunError(f"{folder} could not be created: {error.strerror}.") from error
         head = {"attempt": self.attempt, "first": first, "end": end}
         self.write_arrays(self._chunk(first), head, rows)
 
     def read_chunk(self, first: int, end: int) -> dict[str, np.ndarray]:
-        """What `write_chunk` wrote. Raises RunError where it is missing, or is not that."""
+        """Read a chunk. Raise RunError if it is missing, or is not what `write_chunk` wrote."""
         self._chunks()
         name = self._chunk(first)
         again = self._again
@@ -439,14 +444,14 @@ class RunDirectory:
     def _chunks(self) -> Path:
         folder = self.path / "chunks"
         if folder.is_symlink():
-            raise RunError(f"{folder} is a symbolic link, which no folder of a run may be.")
+            raise RunError(f"{folder} is a symbolic link, which a run directory must not contain.")
         return folder
 
     @property
     def _given(self) -> str:
         name = f"next-{self.id}.npz"
-        if not CHECKPOINT.fullmatch(name):  # run.json may be a stranger's
-            raise RunError(f"{self.path / 'run.json'} names no id of a run; make the run again.")
+        if not CHECKPOINT.fullmatch(name):  # run.json may come from an untrusted source
+            raise RunError(f"{self.path / 'run.json'} holds no valid id; start the run again.")
         return name
 
     @property
@@ -457,12 +462,12 @@ class RunDirectory:
         return f"chunks/{self.attempt}-{first}.npz"
 
     def write_checkpoint(self, head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """The state of a run, atomically; all chunks that it counts on are on the disk."""
+        """Write the state of a run, atomically, after all chunks that it refers to are on disk."""
         self.write_arrays("checkpoint.npz", {**head, "attempt": self.attempt}, arrays)
         self.alive()
 
     def read_checkpoint(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """The last checkpoint of this attempt, or None."""
+        """Return the last checkpoint of this attempt, or None."""
         try:
             found = self.read_arrays("checkpoint.npz")
         except RunError as error:
@@ -475,12 +480,15 @@ class RunDirectory:
 
 @contextmanager
 def saying_what_is_kept(directory: RunDirectory | None, argument: str = "path") -> Iterator[None]:
-    """KeyboardInterrupt from inside with a note: what of the run is kept. `argument` names the directory's."""
+    """Add a note to a KeyboardInterrupt that says what is stored of the run.
+
+    `argument` is the name of the argument for the directory.
+    """
     try:
         yield
     except KeyboardInterrupt as error:
         if directory is None:
-            note = f"nothing is kept of a run without a directory; one with {argument}= can go on."
+            note = f"nothing is stored without a directory; with {argument}= a run can be resumed."
         else:
             note = kept(directory)
         error.add_note(note)
@@ -488,42 +496,45 @@ def saying_what_is_kept(directory: RunDirectory | None, argument: str = "path") 
 
 
 def kept(directory: RunDirectory) -> str:
-    """The sentence on what there is of a run that is not at work."""
+    """Return the sentence that says what is stored of a run on which no process works."""
     try:
         return _kept(directory)
     except (
         SGLDError,
         OSError,
         LookupError,
-    ) as error:  # damaged: how to go on is said when it is tried
-        return f"what is kept of the run in {directory.path} cannot be told: {error}"
+    ) as error:  # damaged: resuming raises an error with the remedy
+        return f"the stored part of the run in {directory.path} cannot be read: {error}"
 
 
 def _kept(directory: RunDirectory) -> str:
     path = directory.path
     if not exists(path / "run.json") and not exists(path / "next.json"):
-        return "nothing was kept yet; begin it again."
+        return "nothing is stored yet; start the run again."
     if directory.next():
         return (
-            "of the new run nothing is sampled yet, and the one that it is to replace stands; begin it again: "
+            "the new run has no draws yet, and the run that it is to replace is unchanged; start it again: "
             f"{directory.call()}"
         )
     if directory.finished():
-        return f"the run in {path} is finished, and all of it is kept; {directory.remedy()}"
+        return f"the run in {path} is finished and stored completely; {directory.remedy()}"
     found = directory.read_checkpoint()
     if found is None:
         planned = exists(path / "setup.npz")
-        what = "the plan is kept, and no draw yet" if planned else "nothing is sampled yet"
+        what = "the plan is stored, but no draws yet" if planned else "nothing is sampled yet"
         return f"{what}; {directory.remedy()}"
     count = _draws(*found)
     what = (
-        f"{count:,} draws of a chain are kept" if count else "the chains are kept, with no draw yet"
+        f"{count:,} draws per chain are stored" if count else "the chains are stored, but no draws"
     )
     return f"{what}; {directory.remedy()}"
 
 
 def _draws(head: dict[str, Any], arrays: dict[str, Any]) -> int:
-    """Of each chain, that a checkpoint counts on (inference/sink.py, torch/run_files.py)."""
+    """Return the draws per chain that a checkpoint refers to.
+
+    The formats are those of inference/sink.py and torch/run_files.py.
+    """
     if "kernel" not in head:
         return len(arrays.get("predicted", ()))
     chunks = head["chunks"]
@@ -533,13 +544,13 @@ def _draws(head: dict[str, Any], arrays: dict[str, Any]) -> int:
 # -- remedies ------------------------------------------------------------------------------
 
 
-# arguments that are options of the same name
+# arguments that have an option of the same name
 OPTION_ARGUMENTS = "|".join((
     "tolerance", "temperature", "prior", "family", "weights", "trials", "missing", "table", "database", "sep",
     "decimal", "sampler", "seed", "method", "kind", "prob", "drop", "out", "batch_size", "step_size",
     "max_steps", "max_seconds", "checkpoint_every", "num_draws", "num_chains",
 ))  # fmt: skip
-QUOTES = "'\\[\"`/"  # before a name that is somebody's own: a column, a path
+QUOTES = "'\\[\"`/"  # characters before a user's own name: a column, a path
 SHELL_SPELLINGS = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
@@ -583,7 +594,7 @@ SHELL_SPELLINGS = tuple(
 
 
 def at_the_shell(sentence: str, run: str | Path) -> str:
-    """The sentence for somebody at the command line, whose run lies at `run`.
+    """Translate a sentence to the spelling of the command line, for the run at `run`.
 
     Example:
       >>> from sgld.results.run_directory import at_the_shell
@@ -591,8 +602,8 @@ def at_the_shell(sentence: str, run: str | Path) -> str:
       'confirm by sgld halve runs/visits, or with NUTS: sgld reference runs/visits.'
       >>> at_the_shell("use a smaller step_size or a larger batch_size.", "run")
       'use a smaller --step-size or a larger --batch-size.'
-      >>> at_the_shell("runs/a is not finished; go on with it: sgld.resume('runs/a')", "RUN")
-      'runs/a is not finished; go on with it: sgld resume runs/a'
+      >>> at_the_shell("runs/a is not finished; resume it: sgld.resume('runs/a')", "RUN")
+      'runs/a is not finished; resume it: sgld resume runs/a'
     """
     for pattern, text in SHELL_SPELLINGS:
         sentence = pattern.sub(text.replace("{run}", str(run).replace("\\", r"\\")), sentence)

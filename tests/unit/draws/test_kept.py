@@ -43,13 +43,13 @@ def stopped(monkeypatch, path, where, name, *, after=False):
 
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, monkeypatch):
     path = tmp_path / "run"
-    call = re.escape(f"go on with it: sgld.resume({str(path)!r}, posterior, data, init)")
+    call = re.escape(f"resume it: sgld.resume({str(path)!r}, posterior, data, init)")
     note = stopped(monkeypatch, None, execute, "_attempt")
-    assert "nothing is kept" in note and "path=" in note
+    assert "nothing is stored" in note and "path=" in note
     note = stopped(monkeypatch, tmp_path / "early", execute, "_begun")
-    assert re.search("nothing is sampled yet; go on with it", note)
+    assert re.search("nothing is sampled yet; resume it", note)
     assert re.fullmatch(
-        f"the plan is kept, and no draw yet; {call}", stopped(monkeypatch, path, loop, "run")
+        f"the plan is stored, but no draws yet; {call}", stopped(monkeypatch, path, loop, "run")
     )
     directory = RunDirectory(path)
     chunk = loop.run_chunk
@@ -63,11 +63,11 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, monkeypatch):
         patch.setattr(loop, "compiling", lambda *given, **how: nullcontext())
         sgld.resume(path, GAUSSIAN, None, jnp.zeros(2), progress=False)
     (note,) = error.value.__notes__
-    count = int(re.fullmatch(f"([0-9]+) draws of a chain are kept; {call}", note)[1])
+    count = int(re.fullmatch(f"([0-9]+) draws per chain are stored; {call}", note)[1])
     assert count > 0 and note == kept(directory)
     whole = sgld.resume(path, GAUSSIAN, None, jnp.zeros(2), progress=False)
     np.testing.assert_array_equal(whole.position, run().position)
-    assert "finished, and all of it is kept; read it: sgld.load(" in kept(directory)
+    assert "is finished and stored completely; read it: sgld.load(" in kept(directory)
 
 
 def test_ctrl_c_while_all_is_written_loses_nothing(tmp_path, monkeypatch):
@@ -81,19 +81,17 @@ def test_ctrl_c_while_all_is_written_loses_nothing(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as error:
         patch.setattr(execute, "write_result", pressed)
         run(path)
-    assert "is finished, and all of it is kept" in error.value.__notes__[-1]
+    assert "is finished and stored completely" in error.value.__notes__[-1]
     np.testing.assert_array_equal(sgld.load(path).position, run().position)
 
 
 def test_errors_at_the_python_door_speak_python_and_at_the_shell_its_words(tmp_path, monkeypatch):
     path = tmp_path / "run"
     stopped(monkeypatch, path, loop, "run")
-    with pytest.raises(
-        RunError, match=r"overwrite=True, or go on with it: sgld\.resume\("
-    ) as error:
+    with pytest.raises(RunError, match=r"overwrite=True, or resume it: sgld\.resume\(") as error:
         run(path)
     assert "--" not in str(error.value)
-    with pytest.raises(RunError, match=r"is not finished; go on with it: sgld\.resume\("):
+    with pytest.raises(RunError, match=r"is not finished; resume it: sgld\.resume\("):
         sgld.load(path)
     assert set(verify(path)) == {"run.json", "setup.npz"}
 
@@ -134,10 +132,10 @@ def test_a_finished_run_whose_plan_is_gone_is_not_as_it_was_written(tmp_path):
 
 
 SHELL = {
-    "overwrite it with overwrite=True, or go on with it: sgld.resume('a/b c')":
-        "overwrite it (--overwrite), or go on with it: sgld resume a/b c",
+    "overwrite it with overwrite=True, or resume it: sgld.resume('a/b c')":
+        "overwrite it (--overwrite), or resume it: sgld resume a/b c",
     "sgld.resume('a', posterior, data, init)": "sgld.resume('a', posterior, data, init)",  # it has no other
-    "all of it is kept; read it: sgld.load('a')": "all of it is kept; read it: sgld summary a",
+    "stored completely; read it: sgld.load('a')": "stored completely; read it: sgld summary a",
     "give sep=' ' where": "give --sep space where",
     "read the file with decimal=',', or": "read the file with --decimal ',', or",
     "name one with table=: a, b.": "name one with --table: a, b.",

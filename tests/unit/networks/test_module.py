@@ -208,7 +208,9 @@ def test_a_network_beside_a_constrained_scale_is_stored_and_comes_back(tmp_path)
     with pytest.raises(UsageError, match="like does not hold the parameter 'sd'"):
         restore(loaded, {"net": net["net"]})
     wide = {**net, "net": eqx.nn.Linear(3, 1, key=jax.random.key(0))}
-    with pytest.raises(UsageError, match=r"'net.weight' have shape \(1, 2\), but its shape in like is"):
+    with pytest.raises(
+        UsageError, match=r"'net.weight' have shape \(1, 2\), but its shape in like is"
+    ):
         restore(loaded, wide)
 
 

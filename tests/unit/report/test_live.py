@@ -104,7 +104,7 @@ def test_moments_are_shown_as_they_are_so_far(tmp_path):
     live = read_live(tmp_path / "live")
     assert live.state == "stopped"  # and was made in Python, where the posterior is
     resume = f"sgld.resume({str(tmp_path / 'live')!r}, posterior, data, init)"
-    assert f"no process is working on it; go on with it: {resume}" in as_lines(live)
+    assert f"no process is working on it; resume it: {resume}" in as_lines(live)
     assert 500 < live.count <= 3512 and len(live.rows()) == 3
     done = draws.moments.num_draws == live.moments.num_draws
     mean = np.array([mean for _, mean, _ in live.rows()])

@@ -144,7 +144,7 @@ def test_a_run_killed_while_it_tunes_tunes_anew(tmp_path, monkeypatch, quick):
         patch.setattr(Files, "close", lambda self, failed: self.directory.unlock())
         with pytest.raises(Killed):
             made(path)
-    with pytest.raises(RunError, match=r"not finished; go on with it: sgld\.torch\.resume"):
+    with pytest.raises(RunError, match=r"not finished; resume it: sgld\.torch\.resume"):
         st.Ensemble.load(path, linear(60)[0])
     with monkeypatch.context() as patch:
         patch.setattr(sampling, "tuned", stops)

@@ -52,8 +52,10 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, monkeypatch, short_tuning):
     with pytest.raises(Stopped) as error:
         small(tmp_path / "run")
     monkeypatch.setattr(Files, "save", save)
-    call = re.escape(f"go on with it: sgld.torch.resume({str(tmp_path / 'run')!r}, model, loss, dataset)")  # fmt: skip
-    assert re.fullmatch(f"{calls[-1]} draws of a chain are kept; {call}", error.value.__notes__[-1])
+    call = re.escape(f"resume it: sgld.torch.resume({str(tmp_path / 'run')!r}, model, loss, dataset)")  # fmt: skip
+    assert re.fullmatch(
+        f"{calls[-1]} draws per chain are stored; {call}", error.value.__notes__[-1]
+    )
     assert set(verify(tmp_path / "run")) == {"run.json", "setup.npz", "checkpoint.npz"}
     assert 60 < calls[-1] < 200
     model, data, *_ = linear(120)
