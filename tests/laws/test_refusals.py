@@ -68,8 +68,8 @@ def test_a_run_is_replaced_once_there_is_a_plan(run):
         ({"temperature": lambda t: -1.0}, "temperature must be finite and not negative"),
         ({"step_size": lambda t: 1 / 0}, r"step_size raised ZeroDivisionError .*line \d+ of test_refusals"),
         ({"keep": lambda z: jnp.zeros(10**12)}, "numbers that keep returns, of every draw, would take"),
-        ({"path": 3}, "path must be that of a run directory"),
-        ({"path": b"run"}, "path must be that of a run directory"),
+        ({"path": 3}, "path must be a run directory"),
+        ({"path": b"run"}, "path must be a run directory"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_answered(wrong, said, tmp_path):
