@@ -1,8 +1,7 @@
-"""The plan of a run: what is known of the posterior, what runs, and the law it should follow.
+"""Plan of a run: knowledge of the posterior, sampler settings, and the stationary distribution.
 
-What runs: the arguments of `sgld.sample`, each of them chosen, and where the chains start.
-
-What draws were drawn from, as far as this session knows it.
+`Setup` holds the arguments of `sgld.sample`, all chosen, and the start points of the chains.
+`Origin` holds the posterior and data of some draws, as far as this session knows them.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from .late import late
 
 @dataclass(frozen=True)
 class Setup:
-    """The choices of a run.
+    """Settings of a run.
 
     Attributes:
-      sampler, gradient, preconditioner: as `sgld.sample` takes them, but prepared for the problem.
+      sampler, gradient, preconditioner: as for `sgld.sample`, but prepared for the problem.
       order, batch_size: of the rows; None without data.
       always: the user's numbers of the rows that are in every batch; None for none.
       predictions: whether the run is judged by predictions, not by single parameters.
-      noise: the law of the injected numbers, "normal" or "binomial".
+      noise: the distribution of the injected numbers, "normal" or "binomial".
       step_size, temperature: schedules, functions of the step.
       burn_in, thin, num_draws, num_chains: lengths of a run.
-      starts: free positions [chain, d] that the chains start from; None: dispersed around the centre
-        of what is known.
+      starts: free positions [chain, d] that the chains start from; None: dispersed around the
+        centre of the Gaussian.
     """
 
     sampler: Any
@@ -62,26 +61,29 @@ class Setup:
 
     @property
     def corrected(self) -> bool:
-        """Whether the injected noise is corrected for the gradient's."""
+        """Whether the injected noise is reduced to compensate for gradient noise."""
         correction = getattr(self.sampler, "noise_correction", None)
         return correction is not None and not isinstance(correction, str)
 
     @property
     def exact(self) -> bool:
-        """Whether the run follows the posterior whatever its step size: no bias to be measured."""
+        """Whether the run follows the posterior for any step size, so it has no step bias."""
         return type(self.sampler) in (HMC, ConfinedHMC) and isinstance(self.gradient, Full)
 
     def steps(self, num_draws: int | None = None) -> int:
-        """Of a chain, until so many draws are kept: by default all. A draw is the position before its step."""
+        """Return the steps of a chain for this many draws, by default all.
+
+        A draw is the position before its step.
+        """
         return self.burn_in + self.thin * ((num_draws or self.num_draws) - 1) + 1
 
     def arguments(self) -> dict[str, Any]:
-        """What to pass to `sgld.sample` for the same run, tuning nothing."""
+        """Return the arguments of `sgld.sample` for the same run, without tuning."""
         gradient = self.gradient
         if isinstance(gradient, ControlVariates):
-            gradient = ControlVariates()  # at a centre that is found again
+            gradient = ControlVariates()  # the centre is found again
         if isinstance(gradient, Full) and gradient.base is not None:
-            gradient = Full(0.0)  # of the rows in the order that they will have then
+            gradient = Full(0.0)  # the base is recomputed for the rows in their new order
         names = ("sampler", "preconditioner", "step_size", "temperature", "noise")
         lengths = ("burn_in", "thin", "num_draws", "num_chains")
         given = {name: getattr(self, name) for name in (*names, *lengths)}
@@ -92,12 +94,12 @@ class Setup:
         return given
 
     def scaled(self, share: float) -> Setup:
-        """With D times `share`, as for a posterior whose covariance is so many times this one's."""
+        """Return the setup with D times `share`, as for a posterior with a scaled covariance."""
         D = self.preconditioner
         return self if D.adapts else replace(self, preconditioner=D.scaled(share))
 
     def describe(self) -> dict[str, Any]:
-        """In words and numbers."""
+        """Return the settings as text and numbers."""
         return {
             "sampler": type(self.sampler).__name__,
             "noise_correction": self.corrected,
@@ -121,12 +123,12 @@ class Setup:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a run was predicted to take, before its first step: without compiling, and not prolonged.
+    """Predicted cost of a run before its first step, without compilation and without extensions.
 
     Attributes:
-      gradients: of single rows; of the log density, where there are none.
-      seconds: of sampling and of the verdict, on one core of the machine that the constants are from.
-      bytes: of memory at the most, resident, the interpreter's included.
+      gradients: number of gradients of single rows, or of the log density if there are no rows.
+      seconds: time of sampling and of the verdict, on one core of the machine of the constants.
+      bytes: peak resident memory, the interpreter's included.
     """
 
     gradients: float
@@ -141,7 +143,7 @@ class Predicted:
 
 
 def in_count(number: float) -> str:
-    """A count of two digits: "830", "12 thousand", "1.4 million"."""
+    """Format a count with two digits: "830", "12 thousand", "1.4 million"."""
     for size, unit in (
         (1e12, " trillion"),
         (1e9, " billion"),
@@ -154,7 +156,7 @@ def in_count(number: float) -> str:
 
 
 def in_seconds(seconds: float) -> str:
-    """Seconds, minutes or hours of two digits; "under a second"."""
+    """Format a time in seconds, minutes or hours with two digits, or as "under a second"."""
     if seconds < 1:
         return "under a second"
     for size, unit in ((86400.0, "days"), (3600.0, "hours"), (120.0, "minutes")):
@@ -164,7 +166,7 @@ def in_seconds(seconds: float) -> str:
 
 
 def in_bytes(size: float) -> str:
-    """Bytes: "12 MiB", "3.4 GiB"."""
+    """Format a size: "12 MiB", "3.4 GiB"."""
     number, unit = size / 2**10, "KiB"
     for larger in ("MiB", "GiB", "TiB", "PiB", "EiB"):
         if number >= 1024:
@@ -174,19 +176,21 @@ def in_bytes(size: float) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """Print it, run it again with `sgld.sample(posterior, data, init, **plan.arguments())`.
+    """Plan of a run: what is known of the posterior, and the settings.
+
+    Print it, or run it again with `sgld.sample(posterior, data, init, **plan.arguments())`.
 
     Attributes:
-      setup: what runs.
-      known: what was found out about the posterior.
-      num_data: rows, 0 without data.
-      law: the stationary law on that Gaussian, where it has a closed form.
-      rate: the share that a step forgets, where no law says it.
-      surveyed: whether all rows were looked at, and those that stand out are in every batch.
-      misfit: spread of the rows' scores over what the model implies.
+      setup: the settings.
+      known: the knowledge of the posterior.
+      num_data: the number of rows, 0 without data.
+      law: the stationary distribution on the Gaussian, if it has a closed form.
+      rate: the share that a step forgets, if there is no closed form.
+      surveyed: whether all rows were examined, and the influential ones are in every batch.
+      misfit: the spread of the rows' scores over what the model implies.
       notes: sentences for the user.
-      by_hand: whether the step size was given by the user.
-      predicted: what the run was predicted to take; None before it is known what runs.
+      by_hand: whether the user set the step size.
+      predicted: the predicted cost; None before the settings are chosen.
     """
 
     setup: Setup
@@ -202,38 +206,39 @@ class Plan:
 
     @property
     def smaller_step(self) -> str:
-        """What to use where a step is too large, in the words of whoever chose it."""
+        """Remedy for a step size that is too large, in terms of the argument that set it."""
         if self.by_hand:
             return "a smaller step_size"
         return "a smaller tolerance, or NUTS: sgld.reference"
 
     def arguments(self) -> dict[str, Any]:
-        """What to pass to `sgld.sample` to run this plan again, each item open to change.
+        """Return the arguments of `sgld.sample` that run this plan again; each may be changed.
 
         `sgld.sample(posterior, data, init, **{**draws.plan.arguments(), "seed": 1})` tunes nothing.
         """
         return self.setup.arguments()
 
     def for_rows(self, rows: Any) -> Plan:
-        """The same plan for a table that has grown to other `rows`: D scaled by N_old / N_new.
+        """Return the same plan for a table that has grown to other `rows`.
+
+        D is scaled by N_old / N_new.
+        With `init=draws.mean()` this is a warm restart: the chains are at the new posterior's
+        centre to within a fraction of its sd, and a burn-in of a few 1/h steps brings them into it.
 
         Args:
-          rows: a source (`sgld.open`), or how many there are now.
-
-        A warm restart: with `init=draws.mean()` the chains are at the new posterior's centre to
-        within a fraction of its sd, and a burn-in of a few 1/h steps brings them into it.
+          rows: a source (`sgld.open`), or the present number of rows.
         """
         if not self.num_data:
-            raise UsageError("this plan has no rows; it is for a log density alone.")
+            raise UsageError("this plan has no rows, since its posterior is a single log density.")
         num_data = getattr(rows, "num_data", rows)
         whole = isinstance(num_data, (int, np.integer)) and not isinstance(num_data, bool)
         if not whole or num_data < 1:
-            raise UsageError(f"rows must be a source, or their number. Got {rows!r}.")
+            raise UsageError(f"rows must be a source, or the number of rows. Got {rows!r}.")
         setup = self.setup.scaled(self.num_data / int(num_data))
         return replace(self, setup=setup, num_data=int(num_data))
 
     def noted(self, *notes: str) -> Plan:
-        """The same, with more to tell."""
+        """Return the same plan with more notes."""
         return replace(self, notes=(*self.notes, *notes))
 
     def __str__(self) -> str:
@@ -252,7 +257,7 @@ class Plan:
         return late("html")(self)
 
     def describe(self) -> dict[str, Any]:
-        """The plan in words and numbers, for printing and for run.json."""
+        """Return the plan as text and numbers, for printing and for run.json."""
         return {
             **self.setup.describe(),
             "nu": self.known.nu,
@@ -266,17 +271,17 @@ class Plan:
 
 @dataclass(frozen=True, repr=False)
 class Origin:
-    """The posterior of some draws, its rows, and the run directory; each where it is known.
+    """Posterior of some draws, its rows, and the run directory, as far as they are known.
 
-    It holds functions and refers to the user's data, so it is not stored, and what is pickled or
-    copied deeply has None in its place.
+    It holds functions and refers to the user's data, so it is not stored. A pickled or deeply
+    copied object holds None instead.
 
     Attributes:
       posterior: an `sgld.Posterior`.
-      data: its rows, as they were given.
+      data: its rows, as they were passed.
       model: the model of a formula that both belong to.
       path: the run directory that the draws were read from.
-      kept: whether `keep` was given, so that draws are no positions.
+      kept: whether `keep` was given, so that draws are not positions.
     """
 
     posterior: Any = None
@@ -294,7 +299,7 @@ def _nothing() -> None:
 
 
 def known_of(origin: Origin | None) -> Origin:
-    """All that is known: of a run directory of `sgld fit` its model, too, read anew."""
+    """Return the origin, with the model read again from a run directory of `sgld fit`."""
     if origin is None:
         return Origin()
     if origin.path is None or origin.posterior is not None or origin.model is not None:

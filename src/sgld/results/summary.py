@@ -1,8 +1,7 @@
-"""The table of a run: one row per parameter, the verdict last.
+"""Tables of results: the summary of a run, the comparison of two sets of draws, and network layers.
 
-Two sets of draws of one posterior, side by side.
-
-The table of a network's layers: a few lines, however many weights there are.
+The summary has one row per parameter, and ends with the verdict. For a network it has one row per
+layer, so it stays short however many weights there are.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ class Comparison:
     """Differences per parameter, in units of the reference's sd, with their Monte Carlo errors.
 
     Attributes:
-      names: of the parameters.
+      names: the names of the parameters.
       mean_error: (mean - mean of the reference) / sd of the reference.
       sd_ratio: sd / sd of the reference: above 1 is too wide.
-      mean_error_se, sd_ratio_se: Monte Carlo standard errors of the two, those of both sets of
-        draws together: a difference of less than 2 of them may be chance.
+      mean_error_se, sd_ratio_se: Monte Carlo standard errors of the two, from both sets of
+        draws together; a difference of less than 2 of them may be chance.
     """
 
     names: tuple[str, ...]
@@ -46,16 +45,16 @@ class Comparison:
 
     @property
     def worst_mean(self) -> int | None:
-        """The parameter whose mean is furthest off; None where no draws move."""
+        """Index of the parameter with the largest mean error; None if no draws move."""
         return _largest(np.abs(self.mean_error))
 
     @property
     def worst_sd(self) -> int | None:
-        """The parameter whose sd ratio is furthest from 1; None where no draws move."""
+        """Index of the parameter whose sd ratio is furthest from 1; None if no draws move."""
         return _largest(np.abs(np.log(self.sd_ratio)))
 
     def to_dict(self) -> dict[str, Any]:
-        """{name: {"mean_error", "sd_ratio", "mean_error_se", "sd_ratio_se"}}; NaN becomes None."""
+        """Return {name: {column: value}} for the columns of COMPARISON_COLUMNS; NaN becomes None."""
         return {
             name: {column: _number(getattr(self, column)[i]) for column in COMPARISON_COLUMNS}
             for i, name in enumerate(self.names)
@@ -70,7 +69,7 @@ class Comparison:
         lines = columns([head, *body])
         mean, sd = self.worst_mean, self.worst_sd
         if mean is None or sd is None:
-            return "\n".join([*lines, "worst: unknown, the draws do not move."])
+            return "\n".join([*lines, "worst: unknown, since the draws do not move."])
         lines.append(
             f"worst: mean of {self.names[mean]!r} {self.mean_error[mean]:+.3f} sd of the reference, "
             f"sd of {self.names[sd]!r} x {self.sd_ratio[sd]:.3f}"
@@ -88,13 +87,13 @@ COMPARISON_COLUMNS = ("mean_error", "mean_error_se", "sd_ratio", "sd_ratio_se")
 
 
 def compare(draws: Draws, reference: Draws) -> Comparison:
-    """How far `draws` are from `reference`: mean differences in sd, and sd ratios.
+    """Compare `draws` with `reference`: mean differences in sd, and sd ratios.
 
     Args:
-      draws: of `sgld.sample`, say; its weights are used.
-      reference: of `sgld.reference`, or any draws of parameters with the same names.
+      draws: the draws of `sgld.sample`, for example; their weights are used.
+      reference: the draws of `sgld.reference`, or any draws of parameters with the same names.
 
-    Raises UsageError where the names differ; their order may.
+    Raises: UsageError if the names differ; their order may.
 
     Example:
       >>> import numpy as np, sgld
@@ -125,9 +124,9 @@ def compare(draws: Draws, reference: Draws) -> Comparison:
 
 
 def errors_of(a: statistics.Estimates, b: statistics.Estimates) -> tuple[np.ndarray, ...]:
-    """Of a against b, per parameter, not finite where b does not move.
+    """Return the errors of a against b per parameter, not finite where b does not move.
 
-    Differences of means in sds of b, ratios of sds, and the standard errors of both.
+    These are differences of means in sds of b, ratios of sds, and the standard errors of both.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = a.sd / b.sd
@@ -149,13 +148,13 @@ def _number(value: float) -> float | None:
 
 
 Layer = Mapping[str, Any]
-MIN_ROUND_TEMPERATURE = 1000.0  # a temperature that is told by its first digits
+MIN_ROUND_TEMPERATURE = 1000.0  # temperature from which only three digits are printed
 LAYER_HEADS = ("layer", "weights", "mean", "sd", "temperature")
 MAX_PRINTED_LINES = 15
 
 
 def layer_rows(layers: Sequence[Layer]) -> list[list[str]]:
-    """Cells of every layer, of groups of them where they are many, and of the rest together.
+    """Return the cells of every layer; many layers are grouped, and the rest is merged.
 
     Groups have the names of their layers up to a last attribute or index.
 
@@ -182,12 +181,12 @@ def layer_rows(layers: Sequence[Layer]) -> list[list[str]]:
 
 
 def layer_table(layers: Sequence[Layer]) -> list[str]:
-    """Lines of text."""
+    """Return the table of layers as lines of text."""
     return columns([list(LAYER_HEADS), *layer_rows(layers)])
 
 
 def predictions_lines(found: Mapping[str, Any]) -> list[str]:
-    """How well the predictions at probe rows have mixed, in a line, and the stiffest directions in another.
+    """Return a line on the mixing of predictions at probe rows, and one on the stiffest directions.
 
     Example:
       >>> found = {"kind": "means", "rows": 64, "r_hat": 1.01, "max_r_hat": 1.02, "ess": 240.0,
@@ -218,7 +217,7 @@ def _grouped(layers: Sequence[Layer]) -> list[Layer]:
 
 
 def _together(name: str, parts: Sequence[Layer]) -> Layer:
-    """Several layers as one: means by their weights, the temperature of the warmest."""
+    """Merge several layers: means by their weights, and the highest temperature."""
     size = np.array([part["weights"] for part in parts], float)
     known = [part["temperature"] for part in parts if part["temperature"] is not None]
     return {
@@ -245,18 +244,18 @@ SUMMARY_COLUMNS = (
     "mean", "sd", "q05", "q50", "q95", "mcse_mean", "ess_bulk", "ess_tail", "r_hat",
     "sd_ratio", "sd_ratio_se", "r2", "mean_corrected", "sd_corrected",
 )  # fmt: skip
-UNSTORED_FACTS = ("phase", "target", "notes")  # facts that are said and not stored in summary.json
-MAX_LAYERED_DIM = 1000  # parameters that have rows of their own where layers are looked at
+UNSTORED_FACTS = ("phase", "target", "notes")  # facts that are printed, not stored in summary.json
+MAX_LAYERED_DIM = 1000  # parameters up to which a network has rows per parameter
 PRINTED_COLUMNS = ("mean", "sd", "q05", "q50", "q95", "ess_bulk", "r_hat", "sd_ratio")
 CORRECTED_COLUMNS = ("mean_corrected", "sd_corrected")
-MIN_NAME_CHARACTERS = 20  # of a name in a table that is too wide
+MIN_NAME_CHARACTERS = 20  # characters of a name in a table that is too wide
 LEGEND = "sd_ratio: sd of the draws / sd of the posterior, as measured."
 CORRECTED_LEGEND = "corrected: without that bias."
 
 
 @dataclass(frozen=True)
 class Summary:
-    """`parameters[name][column]` for every column of SUMMARY_COLUMNS, and the run's own facts."""
+    """Table of a run: `parameters[name][column]` for SUMMARY_COLUMNS, the verdict, and facts."""
 
     parameters: dict[str, dict[str, float | None]]
     verdict: Word
@@ -264,7 +263,7 @@ class Summary:
     facts: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """What `summary.json` holds."""
+        """Return the content of `summary.json`."""
         return {
             "verdict": self.verdict,
             "reasons": list(self.reasons),
@@ -282,8 +281,8 @@ class Summary:
         """Return the table, the facts of the run and the notes, without the verdict.
 
         Args:
-          width: of the table in characters; medians are left out first, then the corrected columns,
-            then the middle of long names.
+          width: the width of the table in characters; medians are left out first, then the
+            corrected columns, then the middle of long names.
         """
         lines = self._layers() if self.facts.get("layers") else self._table(width)
         facts = self.facts
@@ -339,7 +338,7 @@ class Summary:
         return lines
 
     def _layers(self) -> list[str]:
-        """The layers, and how well predictions have mixed."""
+        """Return the table of layers, and the mixing of predictions."""
         return [*layer_table(self.facts["layers"]), *predictions_lines(self.facts["predictions"])]
 
     def __repr__(self) -> str:
@@ -350,7 +349,7 @@ class Summary:
 
 
 def _elided(name: str, size: int) -> str:
-    """Return the name, or its two ends where it has more than `size` characters."""
+    """Return the name, or its two ends if it has more than `size` characters."""
     if len(name) <= size:
         return name
     head = (size - 3) // 2
@@ -358,7 +357,7 @@ def _elided(name: str, size: int) -> str:
 
 
 def left_out(count: int) -> str:
-    """Rows that a model did not take, in words."""
+    """Return the text on rows that a model left out."""
     return f"{count:,} more left out: a cell they need is missing"
 
 
@@ -373,7 +372,7 @@ def _text(column: str, value: float | None) -> str:
 
 
 def summarise(draws: Draws) -> Summary:
-    """Every column of SUMMARY_COLUMNS for every parameter of `draws`."""
+    """Return the summary with every column of SUMMARY_COLUMNS for every parameter of `draws`."""
     many = len(draws.names) > MAX_LAYERED_DIM and draws.verdict.extra.get("layers")
     if draws.healthy.size == 0 or many:
         return _summary(draws, {})
@@ -444,9 +443,9 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
     facts |= {
         name: verdict.extra[name] for name in ("layers", "predictions") if verdict.extra.get(name)
     }
-    if "predictions" in facts:  # without what is for pictures
+    if "predictions" in facts:  # without the data for plots
         facts["predictions"] = {k: v for k, v in facts["predictions"].items() if k != "pictured"}
-    # a verdict knows of chains that failed
+    # a verdict already reports failed chains
     reasons = verdict.reasons if verdict.judged else (*verdict.reasons, *draws.failures)
     return Summary(parameters, verdict.word, reasons, facts)
 
@@ -456,7 +455,7 @@ def _corrected(draws: Draws) -> bool:
 
 
 def target_of(draws: Draws) -> str:
-    """Whose law the draws follow."""
+    """Return the name of the distribution that the draws follow."""
     if draws.info.get("target") == "sandwich":
         return "sandwich-calibrated intervals, for a misspecified model"
     if draws.info.get("method") == "bayes_by_backprop":

@@ -1,19 +1,20 @@
-"""The verdict of a run: one word, the reasons, and the numbers behind them.
+"""Verdict on a run: one word, the reasons, and the numbers behind them; modes and phases of a run.
 
-trusted     every sd is right within 10%, every mean within .25 sd, and that is known
-biased      a sd or mean is off by more, or a chain became non-finite
+trusted     every sd is right within 10%, every mean within .25 sd, and this was measured
+biased      an sd or mean is wrong by more, or a chain became non-finite
 not mixed   the draws are too few or the chains disagree, whatever their bias
-unknown     the library cannot tell; never `trusted` when it does not know
+unknown     the bias could not be determined; a run is never `trusted` without evidence
 
-The modes that a run found: where they are, how dense, how much of the mass each holds.
+`Modes` describes the modes that a run found: position, density, and share of the mass.
 
-Optimisation or sampling: the noise of the gradient against the noise that is injected.
+`Phase` says whether a run optimises or samples, from the gradient noise relative to the injected
+noise,
 
     alpha = (h / 2T) lambda_max(D^{1/2}^T Cov(ghat) D^{1/2})                (Welling & Teh 2011, sec. 4)
 
-far above 1 a run optimises, far below 1 it samples. With per-datum gradients s_i, of
-covariance V_S over the rows, and batches of n of N rows, Cov(ghat) = N^2 V_S / n, and
-alpha = h N^2 / (2 T n) lambda_max(D^{1/2}^T V_S D^{1/2}): their eps N^2 / (4n) with eps = 2h.
+If alpha is far above 1, the run optimises; if it is far below 1, it samples. With per-datum
+gradients s_i of covariance V_S over the rows, and batches of n of N rows, Cov(ghat) = N^2 V_S / n,
+and alpha = h N^2 / (2 T n) lambda_max(D^{1/2}^T V_S D^{1/2}): their eps N^2 / (4n) with eps = 2h.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from ..core.text import columns
 from .late import late
 
 Word = Literal["trusted", "biased", "not mixed", "unknown"]
-MODES, TAILS = "modes", "tails"  # doubts
+MODES, TAILS = "modes", "tails"  # names of doubts
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The word, the reasons, and the numbers behind them.
+    """Verdict, reasons, and the numbers behind them.
 
     Attributes:
       word: "trusted", "biased", "not mixed" or "unknown".
       reasons: sentences: the number, the parameter, the remedy.
       sd_ratio: per parameter, sd of the run / sd of the posterior (above 1: too wide).
-      noise_ratio: Welling & Teh's alpha: variance of the gradient noise over that of the
-        injected noise, in the worst direction; far below 1 in the sampling phase.
-      mean_corrected, sd_corrected: the predicted truth where r2 > .9, else NaN; of a confirmed run
-        what confirmed it found.
-      judged: whether anything judged the draws; draws from elsewhere are `unknown` and not judged.
+      noise_ratio: Welling & Teh's alpha: variance of the gradient noise over that of the injected
+        noise, in the worst direction; far below 1 in the sampling phase.
+      mean_corrected, sd_corrected: the predicted true moments where r2 > .9, else NaN; for a
+        confirmed run, the results of the confirmation.
+      judged: whether the draws were judged; draws from elsewhere are `unknown` and not judged.
     """
 
     word: Word
@@ -65,23 +66,26 @@ class Verdict:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What a smaller step cannot answer: MODES, TAILS, or in words; empty for nothing."""
+        """Doubts that a smaller step cannot settle: MODES, TAILS, or a text; may be empty."""
         return tuple(self.extra.get("doubts", ()))
 
     @property
     def confirmed_by(self) -> str | None:
-        """What the run was held against (NUTS, half the step), or None."""
+        """Method that the run was compared with (NUTS, step halving), or None."""
         return self.extra.get("confirmed_by")
 
     def told(self, by: str, sentence: str) -> Verdict:
-        """The same word, with what `by` found out in vain beside its reasons; only the last time is told."""
+        """Return the same verdict with an added sentence on a check `by` that settled nothing.
+
+        Only the last sentence of each check is kept.
+        """
         before = self.extra.get("told", {})
         kept = tuple(reason for reason in self.reasons if reason != before.get(by))
         extra = {**self.extra, "told": {**before, by: sentence}}
         return replace(self, reasons=(*kept, sentence), extra=extra)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; what is not finite becomes None."""
+        """Return a dict for JSON; values that are not finite become None."""
         return {
             "word": self.word,
             "reasons": list(self.reasons),
@@ -92,7 +96,7 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Verdict:
-        """The inverse of `to_dict`."""
+        """Rebuild a verdict from `to_dict`."""
         arrays: dict[str, Any] = {
             name: None if stored[name] is None else np.array(
                 [np.nan if v is None else v for v in stored[name]], float
@@ -106,7 +110,7 @@ class Verdict:
 
 
 def _number(value: Any) -> Any:
-    """The value, None where it is a number that is not finite."""
+    """Return the value, or None for a float that is not finite."""
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
@@ -123,23 +127,24 @@ NOT_JUDGED = Verdict("unknown", ("the draws were not judged",), judged=False)
 # -- modes ---------------------------------------------------------------------------------
 
 
-MAX_PRINTED_PLACES = 6  # parameters whose places are printed
+MAX_PRINTED_PLACES = 6  # parameters whose positions are printed
 
 
 @dataclass(frozen=True)
 class Modes:
-    """All modes that were found of a posterior, the heaviest by Laplace's approximation first.
+    """All modes that were found, the heaviest by Laplace's approximation first.
 
     Attributes:
-      names: of the parameters.
+      names: the names of the parameters.
       position: [mode, parameter], each mode on the reported scale.
-      log_density: [mode], of free coordinates.
+      log_density: [mode], the log density of free coordinates.
       mass: [mode], shares of the posterior, which sum to 1.
-      covariance: [mode, mode], of the masses' errors, where they were measured from exact chains in
-        each mode; None where they are Laplace's approximation, exp(log density) (det J)^{-1/2}.
-      group: [mode], the number of the region that it lies in; modes that chains move between share
-        one. None where chains were free.
-      chain: [chain], the region that each chain was kept in; None where chains were free.
+      covariance: [mode, mode], covariance of the masses' errors, if they were measured from exact
+        chains in each mode; None if they are Laplace's approximation, exp(log density) (det
+        J)^{-1/2}.
+      group: [mode], the number of the region that holds the mode; modes that chains move between
+        share a region. None if chains were not confined.
+      chain: [chain], the region that each chain was kept in; None if chains were not confined.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -168,11 +173,11 @@ class Modes:
 
     @property
     def mass_se(self) -> Float[np.ndarray, " mode"] | None:
-        """[mode], standard errors of the masses; None where they were not measured."""
+        """[mode], standard errors of the masses; None if they were not measured."""
         return None if self.covariance is None else np.sqrt(np.diag(self.covariance))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return a dict for JSON."""
         return {
             "names": list(self.names),
             **{
@@ -183,7 +188,7 @@ class Modes:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Modes:
-        """The inverse of `to_dict`; what is not finite was stored as null."""
+        """Rebuild the modes from `to_dict`; null stands for a value that is not finite."""
         arrays: dict[str, Any] = {
             name: None if stored[name] is None else np.array(stored[name], kind)
             for name, kind in _MODE_ARRAYS.items()
@@ -191,11 +196,11 @@ class Modes:
         return cls(tuple(stored["names"]), **arrays)
 
     def __str__(self) -> str:
-        """A table: masses, log densities, and where the modes are."""
+        """Return a table of masses, log densities, and positions of the modes."""
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """Of the table, its title first."""
+        """Return the lines of the table, its title first."""
         shown = self.names[:MAX_PRINTED_PLACES]
         errors = self.mass_se
         head = ["", "mass", *([] if errors is None else ["se"]), "log_density", *shown]
@@ -221,7 +226,7 @@ _MODE_ARRAYS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Phase:
-    """The record of a run: `level` is the largest eigenvalue of D^{1/2}^T Cov(ghat) D^{1/2}.
+    """Gradient noise along a run: `level`, the largest eigenvalue of D^{1/2}^T Cov(ghat) D^{1/2}.
 
     Attributes:
       step, step_size, temperature: [probe].
@@ -241,13 +246,13 @@ class Phase:
     def along(
         self, step: Int[np.ndarray, " n"], h: Float[np.ndarray, " n"], T: Float[np.ndarray, " n"]
     ) -> Float[np.ndarray, "n chain"]:
-        """alpha at other steps, with their own h and T and the level between the probes."""
+        """Return alpha at other steps, with their own h and T and the level between the probes."""
         level = [np.interp(step, self.step, chain) for chain in self.level.T]
         return _ratio(h, T, np.stack(level, axis=-1))
 
     @property
     def crossing(self) -> int | None:
-        """The step from which alpha < 1, on average over chains that did not fail; None: never."""
+        """Step from which alpha < 1, averaged over chains that did not fail; None: never."""
         alpha = self._average
         optimising = np.flatnonzero(alpha >= 1)
         if optimising.size == 0:
@@ -267,7 +272,7 @@ class Phase:
         return np.where(good, self.alpha, 0.0).sum(axis=1) / np.maximum(good.sum(axis=1), 1)
 
     def sentence(self, corrected: bool = False) -> str:
-        """Which phase the run was in, for a reader; `corrected`: the gradient's noise was taken off."""
+        """Return a sentence on the phase; `corrected`: the injected noise was reduced."""
         alpha, crossing = self._average, self.crossing
         most, end = float(alpha.max()), float(alpha[-1])
         if corrected:
@@ -291,14 +296,14 @@ class Phase:
         )
 
     def to_dict(self) -> dict[str, list]:
-        """JSON-ready."""
+        """Return a dict for JSON."""
         level = [[float(v) if np.isfinite(v) else None for v in row] for row in self.level]
         names = ("step", "step_size", "temperature")
         return {**{name: getattr(self, name).tolist() for name in names}, "level": level}
 
     @classmethod
     def from_dict(cls, stored: dict[str, list]) -> Phase:
-        """The inverse of `to_dict`."""
+        """Rebuild the phase from `to_dict`."""
         level = np.array(
             [[np.nan if v is None else v for v in row] for row in stored["level"]], float
         )

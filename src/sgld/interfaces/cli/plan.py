@@ -1,4 +1,4 @@
-"""The commands of large and growing data: plan, update."""
+"""Commands for large and growing data: plan, update."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from .app import (
 @command("sgld plan --rows 1e9 --columns 100 --devices 64")
 def plan(
     rows: Annotated[
-        str, typer.Option("--rows", metavar="N", help="Of the table; 1e9 is understood.")
+        str, typer.Option("--rows", metavar="N", help="Rows of the table, such as 1e9.")
     ],
-    columns: Annotated[int, typer.Option("--columns", metavar="P", help="Numbers of a row.")],
+    columns: Annotated[int, typer.Option("--columns", metavar="P", help="Numbers per row.")],
     devices: Annotated[
-        int, typer.Option("--devices", metavar="D", help="That rows are laid over.")
+        int, typer.Option("--devices", metavar="D", help="Devices that share the rows.")
     ] = 1,
     device: Annotated[
         str, typer.Option("--device", metavar="KIND", help="core or accelerator.")
     ] = "core",
 ) -> None:
-    """What a run would take: bytes a device, collectives, time and scaling, by counted operations.
+    """Predict the cost of a run: bytes per device, collectives, time and scaling.
 
-    Nothing is run. docs/cluster.md says how such a run is begun.
+    The prediction counts operations; nothing is run. docs/cluster.md explains how to start such a run.
     """
     from ...inference.tuning.scaling import scaled
 
@@ -68,7 +68,7 @@ def update(
         typer.Option(
             "--drop",
             metavar="ROWS",
-            help="Numbers of rows to forget, from 0: 3,17 or a file of them.",
+            help="Numbers of rows to remove, from 0: 3,17 or a file of them.",
         ),
     ] = "",
     sep: Sep = None,
@@ -79,10 +79,10 @@ def update(
     as_json: Json = False,
     strict: Strict = False,
 ) -> None:
-    """A finished run again on data that have grown, or without some of its rows.
+    """Update a finished run for data that have grown, or without some of its rows.
 
-    Centre and metric are the run's, moved by what the rows that came or went say; prior and
-    standardisation are those of the first fit. The verdict is measured as ever.
+    Centre and metric are those of the run, adjusted for the added or removed rows; prior and
+    standardisation are those of the first fit. The verdict is measured as for any run.
     """
     from ...core.progress import SAMPLING_STAGES
 
@@ -97,19 +97,19 @@ def update(
 
 
 def _beside(run: Path) -> Path:
-    """RUN-updated; of "." and the like by the folder's own name."""
+    """Return RUN-updated; for "." and similar paths the folder's own name is used."""
     named = run if run.name not in ("", "..") else run.resolve()
     if not named.name:
-        raise UsageError(f"{run} has no name to make another of; give --out.")
+        raise UsageError(f"{run} has no name to derive a new name from; give --out.")
     return named.with_name(f"{named.name}-updated")
 
 
 def _rows(text: str) -> list[int]:
-    """Numbers between commas, or one to a line of a file."""
+    """Parse row numbers separated by commas, or read them from a file."""
     words = text.replace(",", " ").split()
     if words and not all(word.isdigit() for word in words) and Path(text).is_file():
         words = Path(text).read_text(errors="replace").replace(",", " ").split()
     wrong = next((word for word in words if not word.isdigit()), None)
     if wrong is not None:
-        raise UsageError(f"--drop must be numbers of rows, or a file of them. Got {wrong[:40]!r}.")
+        raise UsageError(f"--drop must be row numbers, or a file of them. Got {wrong[:40]!r}.")
     return [int(word) for word in words]
