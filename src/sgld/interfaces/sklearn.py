@@ -105,7 +105,7 @@ def _renamed(names: tuple[str, ...], columns: list[str]) -> tuple[str, ...]:
 
 @contextmanager
 def told_of_fit(estimator: Any, rows: int, columns: int) -> Iterator[None]:
-    """If `verbose` is set, show the stages of a fit, and print a line at its end.
+    """Show the stages of a fit, and print a line at its end, if `verbose` is set.
 
     A search or a cross-validation makes many short fits. Without a terminal each ends before its
     first progress message, so the lines show the progress.

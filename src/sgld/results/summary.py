@@ -54,7 +54,7 @@ class Comparison:
         return _largest(np.abs(np.log(self.sd_ratio)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return {name: {column: value}} for the columns of COMPARISON_COLUMNS; NaN becomes None."""
+        """Return {name: {column: value}} for COMPARISON_COLUMNS; NaN becomes None."""
         return {
             name: {column: _number(getattr(self, column)[i]) for column in COMPARISON_COLUMNS}
             for i, name in enumerate(self.names)
