@@ -318,8 +318,8 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "doubts: the first one hides the others",
-        "        if some is problem or k < MAX_WHOLE_RAYS or told:",
-        "        if not told:",
+        "        if some is problem or k < MAX_WHOLE_RAYS or confirmed:",
+        "        if not confirmed:",
         BEYOND + "test_every_suspicion_is_told_and_each_side_by_itself",
     ),
     Mutant(

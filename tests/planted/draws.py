@@ -186,7 +186,7 @@ DRAWS = [
     ),
     Mutant(
         "run directory: whatever holds a run.json is overwritten",
-        "if not any(\n            {\"format\", \"id\"} <= self._told(name).keys() for name in (\"run.json\", NEXT_CHECKPOINT)\n        ):",
+        "if not any(\n            {\"format\", \"id\"} <= self._json_or_empty(name).keys()\n            for name in (\"run.json\", NEXT_CHECKPOINT)\n        ):",
         'if not (self.path / "run.json").exists():',
         "tests/laws/test_hostile_run.py::test_overwrite_takes_runs_alone_and_leaves_what_is_not_theirs",
     ),

@@ -196,8 +196,8 @@ SCALE = [
         "tests/end_to_end/test_watch.py::test_the_page_answers_this_machine_alone",
     ),
     Mutant(
-        "watch: names are not escaped",
-        '<th scope="row">{says(shorten(n, 60))}</th>', '<th scope="row">{shorten(n, 60)}</th>',
+        "watch: names are not safe",
+        '<th scope="row">{safe(shorten(n, 60))}</th>', '<th scope="row">{shorten(n, 60)}</th>',
         "tests/end_to_end/test_watch.py::test_what_a_stranger_named_is_only_shown",
     ),
     Mutant(

@@ -28,7 +28,7 @@ from ..results.mixing import pareto_k
 from ..results.statistics import Strata
 from ..results.verdict import MODES, TAILS, Modes, Verdict
 from .hidden_mass import remedy
-from .rule import MAX_MEAN_ERROR, MAX_SE, Evidence, standing_doubts, too_heavy, unmixed
+from .rule import MAX_MEAN_ERROR, MAX_SE, Evidence, heavy_tail_text, standing_doubts, unmixed
 
 MIN_ENERGY = 0.3  # E-BFMI; Stan's limit is the same
 # Pareto k of a tail; from .25 the error of an sd is infinite, and tails that chains seldom visit look
@@ -88,11 +88,11 @@ class Trajectories:
         parts, shares = [], np.zeros((left.shape[1],) * 2)
         for g in np.unique(region):
             own = region == g
-            told = {
+            own_state = {
                 name: np.asarray(getattr(state.inside, name))[own]
                 for name in ("count", "divergences", "mean", "squares")
             }
-            parts.append(cls.of(state.inside._replace(**told), dimension))
+            parts.append(cls.of(state.inside._replace(**own_state), dimension))
             shares[g] = left[own].sum(0) / max(parts[-1].num, 1)
         return cls(
             sum(part.num for part in parts), sum(part.divergences for part in parts),
@@ -124,14 +124,14 @@ def judge_exact(
         return Verdict("not mixed", tuple(reasons), extra=extra)
     if e.doubts:
         seen = ", which the chains do not confirm; compare with sgld.reference, or use a prior that excludes it"
-        told = e.doubts[0] + remedy(e.doubts[0], seen)
-        return Verdict("unknown", (f"exact sampler (HMC), but {told}.",), extra=extra)
+        text = e.doubts[0] + remedy(e.doubts[0], seen)
+        return Verdict("unknown", (f"exact sampler (HMC), but {text}.",), extra=extra)
     heavy, worst = np.nan_to_num(tail), int(np.argmax(np.nan_to_num(sd_se)))
     if heavy.max() >= MAX_EXACT_PARETO_K:
         name, k = e.names[int(np.argmax(heavy))], heavy.max()
-        told = too_heavy(name, float(k))
+        text = heavy_tail_text(name, float(k))
         return Verdict("unknown", (
-            f"exact sampler (HMC), but {told}; use quantiles, or a prior with lighter tails.",
+            f"exact sampler (HMC), but {text}; use quantiles, or a prior with lighter tails.",
         ), extra={**extra, "doubts": [TAILS]})  # fmt: skip
     if sd_se[worst] > MAX_SE / 2:
         return Verdict("not mixed", (

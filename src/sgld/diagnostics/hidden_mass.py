@@ -324,12 +324,12 @@ def look_beyond(
     some, near = _some(problem, gaussian, apart)
     if near is None:
         return Beyond()
-    doubts = _of_functions(problem, gaussian, some, near, rng)
+    doubts = _function_doubts(problem, gaussian, some, near, rng)
     if T == 0:
         return Beyond(tuple(doubts))
     seen = rays.rays(some, near, rng, T)
     around = mass_detectors.shells(some, near, rng, T) if problem.dimension > 1 else None
-    doubts += _told(problem, gaussian, some, near, seen, around, rng, T)
+    doubts += _confirmed_doubts(problem, gaussian, some, near, seen, around, rng, T)
     doubts += _behind_valleys(problem, gaussian, some, near, seen, rng, T)
     tops = [(value, near.center + t * ray.direction) for ray in seen for t, value in ray.tops]
     tops = sorted(tops, key=lambda top: -top[0])[:MAX_FOLLOWED_TOPS]
@@ -338,7 +338,7 @@ def look_beyond(
     return Beyond(tuple(doubts), places if len(places) else None)
 
 
-def _told(
+def _confirmed_doubts(
     problem: Problem, gaussian: Any, some: Problem, near: Any, seen: list[rays.Ray],
     around: mass_detectors.Shells | None, rng: np.random.Generator, T: float,
 ) -> list[Doubt]:  # fmt: skip
@@ -351,22 +351,22 @@ def _told(
     infinite = [ray for ray in seen if ray.infinite is not None][:1]  # one is enough
     heavy = [ray for ray in seen if ray.infinite is None and ray.share > rays.MIN_SUSPECT_SHARE]
     heavy = infinite + sorted(heavy, key=lambda ray: -ray.share)
-    told: list[Doubt] = []
+    confirmed: list[Doubt] = []
     for k, ray in enumerate(heavy):
         if some is not problem and k < MAX_WHOLE_RAYS:
             (ray,) = rays.rays(problem, gaussian, rng, T, [ray.parameter])
-        if some is problem or k < MAX_WHOLE_RAYS or told:
-            told += _doubts(problem, gaussian, ray)
-    shell = None if around is None else _around(problem, gaussian, some, around, rng, T)
-    told += [] if shell is None else [shell]
+        if some is problem or k < MAX_WHOLE_RAYS or confirmed:
+            confirmed += _doubts(problem, gaussian, ray)
+    shell = None if around is None else _shell_doubt(problem, gaussian, some, around, rng, T)
+    confirmed += [] if shell is None else [shell]
     for ray in profiles.followed(some, near, seen, T):
         found = [ray]
         if some is not problem and ray.share > MAX_PLATEAU_EXCESS:
             straight = rays.rays(problem, gaussian, rng, T, [ray.parameter])
             found = profiles.followed(problem, gaussian, straight, T)
         if found and found[0].share > MAX_PLATEAU_EXCESS:
-            told += _doubts(problem, gaussian, found[0])
-    return told
+            confirmed += _doubts(problem, gaussian, found[0])
+    return confirmed
 
 
 def _behind_valleys(
@@ -394,15 +394,15 @@ def _behind_valleys(
         for ray in looked
         for one in mass_detectors.behind(ray)
     ]
-    told: list[Doubt] = []
+    confirmed: list[Doubt] = []
     there: list[np.ndarray] = []
     for doubt in sorted(found, key=lambda doubt: -doubt.share):
         assert doubt.at is not None
         way = gaussian.whiten(doubt.at) / np.linalg.norm(gaussian.whiten(doubt.at))
         if not any(way @ other > mass_detectors.MIN_SAME_COSINE for other in there):
-            told.append(doubt)
+            confirmed.append(doubt)
             there.append(way)
-    return told
+    return confirmed
 
 
 def _across(
@@ -438,7 +438,7 @@ def _valley(
     return Doubt("tails", sentence, found.share, at, toward, start=at, edge=found.edge)
 
 
-def _around(
+def _shell_doubt(
     problem: Problem,
     gaussian: Any,
     some: Problem,
@@ -477,13 +477,13 @@ def unexplained(
     left = []
     for doubt in doubts:
         if doubt.ray is not None:
-            left += _beside(doubt, modes.z[0], others, T)
+            left += _left_by_modes(doubt, modes.z[0], others, T)
         elif not any(_holds(gaussian, doubt.at) for gaussian, _ in others):
             left.append(doubt)
     return tuple(left)
 
 
-def _beside(
+def _left_by_modes(
     doubt: Doubt, center: Float[np.ndarray, " d"], others: list[tuple[Laplace, float]], T: float
 ) -> list[Doubt]:
     """Return the doubt about mass on its side of the ray that modes leave; none if small."""
@@ -539,7 +539,7 @@ def _some(problem: Problem, gaussian: Any, apart: Int[np.ndarray, " m"]) -> tupl
     return some, at.gaussian if at.converged and at.gaussian.positive_definite else None
 
 
-def _of_functions(
+def _function_doubts(
     problem: Problem, gaussian: Any, some: Problem, near: Any, rng: np.random.Generator
 ) -> list[Doubt]:
     """Return doubts about the density and gradient as functions, near the mode."""

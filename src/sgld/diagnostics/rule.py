@@ -102,14 +102,14 @@ def standing_doubts(e: Evidence) -> dict[str, list[str]]:
     These are the doubts of the evidence, and tails that are too heavy.
     """
     tail = np.zeros(1) if e.tail is None else e.tail
-    told = [
+    found = [
         *e.doubts,
-        *([too_heavy(e.names[int(np.argmax(tail))], tail.max())] if tail.max() > 0 else []),
+        *([heavy_tail_text(e.names[int(np.argmax(tail))], tail.max())] if tail.max() > 0 else []),
     ]
-    return {"doubts": told} if told else {}
+    return {"doubts": found} if found else {}
 
 
-def too_heavy(name: str, k: float) -> str:
+def heavy_tail_text(name: str, k: float) -> str:
     """Return the text on a tail with this Pareto k."""
     return f"the tails of {name!r} are too heavy for its sd to be estimated from draws (Pareto k = {k:.2f})"
 

@@ -26,8 +26,8 @@ from ..results.verdict import Verdict
 from .arviz_criteria import Criterion
 from .arviz_pointwise import Subject, subject_of
 from .arviz_rows import choose
-from .report.html import banner, framed, layers, says, table, what_was_asked, what_was_chosen
-from .report.page import Checked, of_formula, report_of
+from .report.html import banner, chosen_settings, framed, layers, requested_settings, safe, table
+from .report.page import Checked, formula_check, report_of
 from .report.predictive_check import Replicated, check
 
 MAX_SHOWN_ROWS = 20  # rows of a table in a notebook
@@ -86,15 +86,15 @@ def _parameters(parameters: dict[str, Any], most: int, draws: Draws) -> str:
 
 
 def _fit(fit: Fit) -> str:
-    asked = what_was_asked(fit.asked, fit.draws.info)
+    asked = requested_settings(fit.asked, fit.draws.info)
     more = f"<details><summary>What was asked</summary>{asked}</details>"
-    return f"<h4>{says(fit.asked.get('formula'))}</h4>" + _draws(fit.draws) + more
+    return f"<h4>{safe(fit.asked.get('formula'))}</h4>" + _draws(fit.draws) + more
 
 
 def _summary(found: Summary) -> str:
     facts = f"{found.facts['num_chains']} chains of {found.facts['num_draws']:,} draws"
     target = found.facts.get("target") or "the posterior"
-    notes = "".join(f'<p class="note">Note: {says(n)}</p>' for n in found.facts.get("notes") or ())
+    notes = "".join(f'<p class="note">Note: {safe(n)}</p>' for n in found.facts.get("notes") or ())
     if found.facts.get("layers"):
         top = layers(found.facts["layers"], found.facts["predictions"]) + notes
         return top + banner(found.verdict, found.reasons, facts, target, predictions=True)
@@ -111,11 +111,11 @@ def _verdict(verdict: Verdict) -> str:
 
 
 def _plan(plan: Plan) -> str:
-    told = plan.describe()
+    chosen = plan.describe()
     info = {"num_data": plan.num_data or None, "predicted": None}
-    text = what_was_chosen(told, info, float(told.get("step_size") or 0.0))
+    text = chosen_settings(chosen, info, float(chosen.get("step_size") or 0.0))
     if plan.predicted is not None:
-        text += f'<p class="note">Predicted: {says(plan.predicted)}</p>'
+        text += f'<p class="note">Predicted: {safe(plan.predicted)}</p>'
     return "<h4>The plan of a run</h4>" + text
 
 
@@ -130,7 +130,7 @@ def _comparison(found: Comparison) -> str:
     ]
     worst = str(found).splitlines()[-1]
     head = ("parameter", "mean error, in sd", "sd ratio")
-    return _table(head, rows) + f'<p class="note">{says(worst)}</p>'
+    return _table(head, rows) + f'<p class="note">{safe(worst)}</p>'
 
 
 def _prediction(found: Prediction) -> str:
@@ -159,14 +159,14 @@ def _criterion(found: Criterion) -> str:
     if found.approximation is not None:
         error += f", of the subsample {found.subsampling_se:,.2g}"
     rows = [(f"elpd_{found.kind}", f"{found.elpd:,.1f}", error), (f"p_{found.kind}", f"{found.p:,.1f}", "")]  # fmt: skip
-    return _table(head, rows) + "".join(f"<p>{says(s)}</p>" for s in (found.lines()[2], last))
+    return _table(head, rows) + "".join(f"<p>{safe(s)}</p>" for s in (found.lines()[2], last))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    top = "".join(f'<th scope="col">{says(cell)}</th>' for cell in head)
+    top = "".join(f'<th scope="col">{safe(cell)}</th>' for cell in head)
     body = "".join(
-        f'<tr><th scope="row">{says(name)}</th>'
-        + "".join(f"<td>{says(cell)}</td>" for cell in cells)
+        f'<tr><th scope="row">{safe(name)}</th>'
+        + "".join(f"<td>{safe(cell)}</td>" for cell in cells)
         + "</tr>"
         for name, *cells in rows
     )
@@ -288,7 +288,7 @@ def report(
     if "seed" not in asked and draws.info.get("seed") is not None:
         asked = {**asked, "seed": draws.info["seed"]}
     if posterior is None and (model is not None or asked.get("kind") == "formula"):
-        return report_of(draws, path, asked, of_formula(draws, asked, lambda: known_of(origin).model))  # fmt: skip
+        return report_of(draws, path, asked, formula_check(draws, asked, lambda: known_of(origin).model))  # fmt: skip
     subject = _known(draws, posterior, data, how)
     seed = int(asked.get("seed", 0))
     return report_of(draws, path, asked, lambda: _checked(draws, subject, seed))

@@ -104,7 +104,7 @@ def _renamed(names: tuple[str, ...], columns: list[str]) -> tuple[str, ...]:
 
 
 @contextmanager
-def told_of_fit(estimator: Any, rows: int, columns: int) -> Iterator[None]:
+def show_fit_progress(estimator: Any, rows: int, columns: int) -> Iterator[None]:
     """Show the stages of a fit, and print a line at its end, if `verbose` is set.
 
     A search or a cross-validation makes many short fits. Without a terminal each ends before its
@@ -163,8 +163,8 @@ class Estimator(BaseEstimator):
         """Check the arrays and return X [n, p], y [n] and weights [n]."""
         for name, values in {"X": X, "y": y, "sample_weight": sample_weight}.items():
             unmasked(name, values)
-        _refuse_twins(X)
-        with _naming_words(X):
+        _refuse_duplicate_columns(X)
+        with _name_bad_cells(X):
             X, y = validate_data(self, X, y, reset=first, dtype=np.float64, y_numeric=numeric)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
         if (weight < 0).any():
@@ -208,7 +208,7 @@ class Estimator(BaseEstimator):
         """Sample the posterior, and store the verdict and what predictions need."""
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         model = model_of(rows, form, seed)
-        with told_of_fit(self, rows.count, len(form.names)):
+        with show_fit_progress(self, rows.count, len(form.names)):
             if is_for(model, rows):
                 draws = exact_draws(model, rows, seed)
             else:
@@ -220,7 +220,7 @@ class Estimator(BaseEstimator):
                 if form.hidden:  # the posterior of a linear model has an output that does this
                     draws = _unstandardised(draws, form, model.standard.stretch)
             self.verdict_ = draws.verdict
-        self.draws_ = _alone(draws, rows)
+        self.draws_ = _without_objects(draws, rows)
         self._seen = rows
         self._predictor = Predictor.of(form.kind, draws, model.standard if form.hidden else None)
         self._set_coefficients(form)
@@ -250,12 +250,12 @@ class Estimator(BaseEstimator):
 
     def _columns(self, X: Any) -> Float[np.ndarray, "n p"]:
         check_is_fitted(self)
-        with _naming_words(unmasked("X", X)):
+        with _name_bad_cells(unmasked("X", X)):
             return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
 
 
 @contextmanager
-def _naming_words(X: Any) -> Iterator[None]:
+def _name_bad_cells(X: Any) -> Iterator[None]:
     """Add the column of a data frame to scikit-learn's error for cells that are not numbers."""
     try:
         yield
@@ -272,13 +272,13 @@ def _naming_words(X: Any) -> Iterator[None]:
         raise
 
 
-def _refuse_twins(X: Any) -> None:
+def _refuse_duplicate_columns(X: Any) -> None:
     """Raise DataError for a data frame with two columns of the same name."""
     names = list(map(str, getattr(X, "columns", ())))
-    twins = sorted({name for name in names if names.count(name) > 1})
-    if twins:
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
         raise DataError(
-            f"X has several columns named {', '.join(map(repr, twins))}; rename them, or keep one."
+            f"X has several columns named {', '.join(map(repr, duplicates))}; rename them, or keep one."
         )
 
 
@@ -323,7 +323,7 @@ def _unstandardised(draws: Draws, form: Form, stretch: float) -> Draws:
     return replace(draws, position=position, verdict=replace(verdict, **moments))
 
 
-def _alone(draws: Draws, rows: Rows) -> Draws:
+def _without_objects(draws: Draws, rows: Rows) -> Draws:
     """Return draws that hold only arrays and text, so that they can be pickled.
 
     The number of rows is the user's: without padding, and with equal rows counted.

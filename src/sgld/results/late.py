@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 FUNCTIONS = {
-    "formula_report": "sgld.interfaces.report.page:of_formula",
+    "formula_report": "sgld.interfaces.report.page:formula_check",
     "html": "sgld.interfaces.notebook:view",
     "model_of_run": "sgld.regression.fit:model_of_run",
     "plot": "sgld.interfaces.plots:plot",

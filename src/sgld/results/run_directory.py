@@ -163,7 +163,8 @@ class RunDirectory:
         `holds` is the name of a file in the directory.
         """
         if not any(
-            {"format", "id"} <= self._told(name).keys() for name in ("run.json", NEXT_CHECKPOINT)
+            {"format", "id"} <= self._json_or_empty(name).keys()
+            for name in ("run.json", NEXT_CHECKPOINT)
         ):
             raise RunError(
                 f"{self.path} is not a run directory, and holds {holds!r}; choose another directory, or empty this one."
@@ -176,7 +177,7 @@ class RunDirectory:
         self.lock()
         self.replacing = True
 
-    def _told(self, name: str) -> dict[str, Any]:
+    def _json_or_empty(self, name: str) -> dict[str, Any]:
         """Return a JSON file; an empty dict if it is absent or broken."""
         try:
             return read_json(self.path / name)
@@ -185,7 +186,7 @@ class RunDirectory:
 
     def call(self) -> str:
         """Return the call that reads a finished run, or continues the run or its successor."""
-        asked, path = self.next() or self._told("run.json"), str(self.path)
+        asked, path = self.next() or self._json_or_empty("run.json"), str(self.path)
         done = self.finished() and not self.next()
         if asked.get("kind") == "torch":
             return (
@@ -200,7 +201,7 @@ class RunDirectory:
 
     def remedy(self) -> str:
         """Return what to do with the run that exists here, as the end of a sentence."""
-        asked = self.next() or self._told("run.json")
+        asked = self.next() or self._json_or_empty("run.json")
         if self.finished() and not self.next():
             return f"read it: {self.call()}"
         if asked.get("kind") == "formula" and not asked.get("data"):
@@ -214,7 +215,7 @@ class RunDirectory:
         if not exists(self.path / NEXT_CHECKPOINT):
             return {}
         asked = read_json(self.path / NEXT_CHECKPOINT)
-        return {} if asked.get("id") == self._told("run.json").get("id") else asked
+        return {} if asked.get("id") == self._json_or_empty("run.json").get("id") else asked
 
     def said_of_next(self) -> str | None:
         """Return a sentence for readers of a run that will be replaced."""

@@ -494,7 +494,7 @@ class Strata:
     def mean_se(self) -> PerParameter:
         """Standard error of the mean: Monte Carlo error, and the error of the masses."""
         own = np.sum((self._share * self._stacked("mean_se")) ** 2, axis=0)
-        return np.sqrt(own + self._carried(self._stacked("mean")))
+        return np.sqrt(own + self._mass_variance(self._stacked("mean")))
 
     @cached_property
     def sd_se(self) -> PerParameter:
@@ -503,9 +503,9 @@ class Strata:
         se = (2 * sd**2 * self._stacked("sd_se")) ** 2
         se += (2 * (mean - self.mean) * self._stacked("mean_se")) ** 2
         own = np.sum(self._share**2 * se, axis=0)
-        return np.sqrt(own + self._carried(self._second)) / (2 * self.sd**2)
+        return np.sqrt(own + self._mass_variance(self._second)) / (2 * self.sd**2)
 
-    def _carried(self, slope: Float[np.ndarray, "g parameter"]) -> PerParameter:
+    def _mass_variance(self, slope: Float[np.ndarray, "g parameter"]) -> PerParameter:
         """Return the variance of sum slope_g M_g."""
         at = list(self.each)
         part = self.covariance[np.ix_(at, at)]

@@ -223,7 +223,7 @@ def load(path: str | Path) -> Draws:
             result["verdict"] = confirmation["verdict"]
         elif exists(run.path / "summary.json"):  # a table whose verdict is lost differs
             _check(run, result, "summary.json")
-        return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path, kept=kept))
+        return replace(_draws(result, found[1]), plan=plan, origin=Origin(path=run.path, kept=kept))
 
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:
@@ -333,7 +333,7 @@ def verify(path: str | Path) -> dict[str, int]:
     return {name: (run.path / name).stat().st_size for name in names if exists(run.path / name)}
 
 
-def _made(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:
+def _draws(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:
     """Build Draws from stored parts. Raise ValueError if they do not belong together."""
     chains, count = arrays["step_size"].shape
     leaves = []

@@ -171,11 +171,11 @@ def layer_rows(layers: Sequence[Layer]) -> list[list[str]]:
         shown = grouped
     if len(shown) > MAX_PRINTED_LINES:
         rest = shown[MAX_PRINTED_LINES - 1 :]
-        shown = [*shown[: MAX_PRINTED_LINES - 1], _together(f"{len(rest)} more", rest)]
+        shown = [*shown[: MAX_PRINTED_LINES - 1], _merged(f"{len(rest)} more", rest)]
     return [
         [
             str(layer["name"]), f"{layer['weights']:,}", _layer_text(layer["mean"], ".4g"),
-            _layer_text(layer["sd"], ".4g"), _warmth(layer["temperature"]),
+            _layer_text(layer["sd"], ".4g"), _degrees(layer["temperature"]),
         ] for layer in shown
     ]  # fmt: skip
 
@@ -204,7 +204,7 @@ def predictions_lines(found: Mapping[str, Any]) -> list[str]:
     stiff = list(found["temperatures"].items())[-1:]
     return [
         text,
-        *(f"temperature of {name}: {_warmth(t)} +- {_warmth(se)}" for name, (t, se) in stiff),
+        *(f"temperature of {name}: {_degrees(t)} +- {_degrees(se)}" for name, (t, se) in stiff),
     ]
 
 
@@ -213,10 +213,10 @@ def _grouped(layers: Sequence[Layer]) -> list[Layer]:
     for layer in layers:
         stem = re.sub(r"(\.[^.\[\]]+|\[\d+\])$", "", str(layer["name"]))
         groups.setdefault(stem, []).append(layer)
-    return [_together(name, parts) for name, parts in groups.items()]
+    return [_merged(name, parts) for name, parts in groups.items()]
 
 
-def _together(name: str, parts: Sequence[Layer]) -> Layer:
+def _merged(name: str, parts: Sequence[Layer]) -> Layer:
     """Merge several layers: means by their weights, and the highest temperature."""
     size = np.array([part["weights"] for part in parts], float)
     known = [part["temperature"] for part in parts if part["temperature"] is not None]
@@ -229,7 +229,7 @@ def _together(name: str, parts: Sequence[Layer]) -> Layer:
     }
 
 
-def _warmth(value: float | None) -> str:
+def _degrees(value: float | None) -> str:
     return _layer_text(value, ".3f" if value is None or value < MIN_ROUND_TEMPERATURE else ".3g")
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgld.interfaces.cli.app import say_model
+from sgld.interfaces.cli.app import print_model
 from sgld.regression.formula import FormulaModel
 
 G = np.repeat(["a", "b", "c"], 20)
@@ -68,7 +68,7 @@ def test_many_levels_are_counted():
 def test_the_shell_says_it_with_the_model_and_before_the_search(capsys):
     rows = {"x": X, "g": G, "y": NONE}
     model = FormulaModel.build(rows, "y ~ x + g", "bernoulli")
-    say_model("rows.csv", model)
+    print_model("rows.csv", model)
     assert "note    level 'c' of 'g' (20 rows) has no event" in capsys.readouterr().out
     again = FormulaModel.from_spec(model.spec, rows)
     assert tuple(again.posterior.notes) == tuple(model.posterior.notes) != ()

@@ -14,7 +14,7 @@ from sgld.approximation.laplace import Laplace
 from sgld.data.table_source import TableSource, as_grown
 from sgld.errors import DataError, RunError, UsageError
 from sgld.inference.tuning import survey
-from sgld.interfaces.cli.plan import _beside
+from sgld.interfaces.cli.plan import _default_out
 from sgld.model.prepare import prepare
 from sgld.regression.fit import predict
 from sgld.regression.update import _influential_rows, update
@@ -266,9 +266,9 @@ def test_where_many_rows_matter_all_are_weighed_anew(folder, tmp_path, monkeypat
 def test_what_is_made_lies_beside_the_run(tmp_path, monkeypatch, run, made):
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert str(_beside(Path(run))) == made.format(here=tmp_path)
+    assert str(_default_out(Path(run))) == made.format(here=tmp_path)
     with pytest.raises(UsageError, match="give --out"):
-        _beside(Path("/"))
+        _default_out(Path("/"))
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from sgld.interfaces.report.live import (
     MAX_READ_PARAMETERS,
     Live,
     Reader,
-    _Look,
+    _Selection,
     as_lines,
     as_page,
     read_live,
@@ -123,7 +123,7 @@ def test_of_a_network_whose_positions_are_not_all_held_predictions_are_shown(tmp
     live = read_live(tmp_path / "live")
     assert live.draws.shape[2] == 0 and live.predicted.shape[1] == live.count
     assert live.word().startswith("predictions ") and live.agreement.wanted == 100
-    assert "of predictions" in as_page(live, "run") and as_lines(live)
+    assert "for predictions" in as_page(live, "run") and as_lines(live)
     assert whole.num_draws < 50
 
 
@@ -135,7 +135,7 @@ def test_a_network_is_looked_at_by_its_predictions(tmp_path):
     assert live.agreement.limit in (1.05, 1.1)
     apart = replace(live, predicted=live.predicted + np.arange(4.0)[:, None, None, None])
     assert not apart.agreement.mixed and apart.agreement.r_hat > 1.1
-    assert "of predictions" in as_page(live, "run")
+    assert "for predictions" in as_page(live, "run")
     unknown = replace(live, predicted=None)
     assert unknown.word() == "predictions are judged at the end" and as_page(unknown, "run")
 
@@ -151,7 +151,7 @@ def test_what_was_kept_is_shown(tmp_path):
 @pytest.mark.parametrize(("d", "chains", "count"), [(200_000, 4, 10**4), (3, 4, 10**7), (500, 64, 10**5)])  # fmt: skip
 def test_what_is_looked_at_is_bounded(d, chains, count):
     rows = {"z": np.broadcast_to(np.float32(0), (512, chains, d)), "step_size": np.zeros(512), "temperature": np.ones(512)}  # fmt: skip
-    look = _Look.at({"kind": "sample"}, rows, count)
+    look = _Selection.at({"kind": "sample"}, rows, count)
     assert len(look.columns) == len(look.names) == min(d, MAX_READ_PARAMETERS)
     assert count / look.every * chains * len(look.columns) <= MAX_READ_NUMBERS and look.width == d
     found = look.of(rows, 512)["shown"]

@@ -207,7 +207,7 @@ def test_the_penalty_is_that_of_its_name():
 
 def test_draws_are_kept_without_their_plan():
     """Plans hold functions and tables of rows; their words stay, but those that weights belie."""
-    from sgld.interfaces.sklearn import _alone
+    from sgld.interfaces.sklearn import _without_objects
     from sgld.interfaces.sklearn_models import Rows
     from sgld.results.plan import Plan, Setup
 
@@ -216,7 +216,7 @@ def test_draws_are_kept_without_their_plan():
     plan = Plan(setup, num_data=64, misfit=4.0, notes=("other", *misread))
     draws = sgld.Draws.of({"a": np.zeros((1, 5))}, plan=plan)
     for weight, told in ((np.ones(3), ["other", *misread]), (np.full(3, 2.0), ["other"])):
-        kept = _alone(draws, Rows(np.zeros((3, 1)), np.zeros(3), weight))
+        kept = _without_objects(draws, Rows(np.zeros((3, 1)), np.zeros(3), weight))
         assert kept.plan is None and kept.info["num_data"] == 3
         assert kept.info["plan"]["notes"] == told
 

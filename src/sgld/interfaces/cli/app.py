@@ -49,13 +49,13 @@ Sep = Annotated[
         help="Separator of a text file: a character, or comma, semicolon, tab, bar, space.",
     ),
 ]  # fmt: skip
-OfTable = Annotated[
+TableName = Annotated[
     str | None,
     typer.Option(
         "--table", metavar="NAME", show_default="the only one", help="Table of a database file."
     ),
 ]
-OfDatabase = Annotated[
+DatabaseFile = Annotated[
     Path | None,
     typer.Option(
         "--database", metavar="FILE", show_default="none",
@@ -79,7 +79,7 @@ CheckpointEvery = Annotated[
 
 def main() -> None:
     """Run the console script."""
-    warnings.formatwarning = lambda message, *_: f"{plain(_in_our_words(str(message), {}))}\n"
+    warnings.formatwarning = lambda message, *_: f"{plain(_shell_spelling(str(message), {}))}\n"
     app(prog_name="sgld")
 
 
@@ -98,16 +98,16 @@ def command(example: str, makes: str | None = None) -> Callable:
             try:
                 function(**arguments)
             except SGLDError as error:
-                typer.echo(_in_our_words(str(error), arguments), err=True)
+                typer.echo(_shell_spelling(str(error), arguments), err=True)
                 raise typer.Exit(2) from None
             except (OSError, MemoryError) as error:
                 if isinstance(error, BrokenPipeError):
                     raise  # the reader of the output closed it
-                typer.echo(_of_the_machine(error), err=True)
+                typer.echo(_system_error(error), err=True)
                 raise typer.Exit(2) from None
             except KeyboardInterrupt as error:
                 run = None if makes is None else arguments[makes]
-                said = _in_our_words(_what_is_kept(error, run), arguments)
+                said = _shell_spelling(_stored_part(error, run), arguments)
                 typer.echo(f"interrupted{said}", err=True)
                 raise typer.Exit(130) from None
 
@@ -118,21 +118,21 @@ def command(example: str, makes: str | None = None) -> Callable:
     return register
 
 
-def _of_the_machine(error: OSError | MemoryError) -> str:
+def _system_error(error: OSError | MemoryError) -> str:
     """Return a sentence that says what the operating system refused."""
     if isinstance(error, MemoryError):
         return "there is not enough memory; use fewer rows, columns, chains or draws."
     return plain(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}.")
 
 
-def _in_our_words(sentence: str, arguments: dict[str, Any]) -> str:
+def _shell_spelling(sentence: str, arguments: dict[str, Any]) -> str:
     """Translate a message of the package into the spelling of the command line."""
     from ...results.run_directory import at_the_shell
 
     return at_the_shell(sentence, arguments.get("run") or arguments.get("out") or "RUN")
 
 
-def _what_is_kept(error: KeyboardInterrupt, run: Path | None) -> str:
+def _stored_part(error: KeyboardInterrupt, run: Path | None) -> str:
     """Return the sentence on what an interrupted run keeps."""
     notes = getattr(error, "__notes__", None)
     if notes:
@@ -169,7 +169,7 @@ def at_work(silent: bool, module: str, ahead: Sequence[str] = ()) -> Iterator[An
         yield found
 
 
-def say_model(data: str | Path, model: FormulaModel) -> None:
+def print_model(data: str | Path, model: FormulaModel) -> None:
     """Print the formula, the family, the rows and the priors."""
     typer.echo(f"{model.spec['design']['formula']}")
     what = f"{model.family.name} ({model.family.link}), {model.num_data} rows of {data}"
@@ -187,12 +187,12 @@ def say_model(data: str | Path, model: FormulaModel) -> None:
 
     lines = columns([[name, f"~ {law}"] for name, law in priors], left=(0, 1))
     left = len(model.prior_text) - len(priors)
-    _say("priors", [*lines, *([f"and {left} more in run.json"] if left else [])])
+    _print_block("priors", [*lines, *([f"and {left} more in run.json"] if left else [])])
     if model.posterior.notes:  # printed before the search, which may be slow because of them
-        _say("note", model.posterior.notes)
+        _print_block("note", model.posterior.notes)
 
 
-def say_plan(run: Path, plan: Plan) -> None:
+def print_plan(run: Path, plan: Plan) -> None:
     """Print the sampler, the step size and the chains of a plan."""
     p = plan.describe()
     kind = {
@@ -220,10 +220,10 @@ def say_plan(run: Path, plan: Plan) -> None:
     ]
     if plan.predicted is not None:
         lines.append(f"predicted: {plan.predicted}")
-    _say("plan", lines)  # its notes stand with the verdict
+    _print_block("plan", lines)  # its notes stand with the verdict
 
 
-def _say(title: str, lines: Any) -> None:
+def _print_block(title: str, lines: Any) -> None:
     typer.echo("")
     for i, line in enumerate(lines):
         typer.echo(f"{title if i == 0 else '':<8}{line}")
@@ -300,7 +300,7 @@ def _show(run: Path, quiet: bool, as_json: bool) -> None:
         typer.echo(json.dumps(content, indent=2))
         return
     if not quiet and (content["parameters"] or content.get("layers")):
-        typer.echo(plain(_table(content, _told(run))) + "\n")
+        typer.echo(plain(_table(content, _unstored_facts(run))) + "\n")
     word = content["verdict"]
     typer.secho(plain(f"verdict: {word}"), fg=VERDICT_COLOURS.get(word), bold=True, nl=False)
     between = " " if quiet else "\n" + " " * len("verdict: ")
@@ -308,18 +308,18 @@ def _show(run: Path, quiet: bool, as_json: bool) -> None:
     typer.echo(plain(" - " + reasons))
 
 
-def _told(run: Path) -> dict[str, Any]:
+def _unstored_facts(run: Path) -> dict[str, Any]:
     """Return target, phase and notes, which the table shows and summary.json does not hold."""
     from ...results.run_directory import RunDirectory, at_the_shell
 
     directory = RunDirectory(run)
-    told = directory.read("result.json").get("told", {}) if directory.finished() else {}
-    notes = [at_the_shell(note, run) for note in told.get("notes") or ()]
+    unstored = directory.read("result.json").get("told", {}) if directory.finished() else {}
+    notes = [at_the_shell(note, run) for note in unstored.get("notes") or ()]
     said = directory.said_of_next()
-    return {**told, "notes": notes if said is None else [said, *notes]}
+    return {**unstored, "notes": notes if said is None else [said, *notes]}
 
 
-def _table(content: dict[str, Any], told: dict[str, Any]) -> str:
+def _table(content: dict[str, Any], unstored: dict[str, Any]) -> str:
     """Return the summary's text without its verdict; fewer columns if the terminal is narrow."""
     import shutil
 
@@ -327,7 +327,7 @@ def _table(content: dict[str, Any], told: dict[str, Any]) -> str:
     from ...results.summary import Summary
 
     facts = {k: v for k, v in content.items() if k not in ("verdict", "reasons", "parameters")}
-    facts |= told
+    facts |= unstored
     rows = content["parameters"]
     width = MAX_LINE_CHARACTERS
     if sys.stdout.isatty():

@@ -9,21 +9,21 @@ from typing import Annotated, Any
 from ...errors import RunError
 from .app import (
     CheckpointEvery,
+    DatabaseFile,
     Decimal,
     Json,
-    OfDatabase,
-    OfTable,
     Overwrite,
     Quiet,
     Run,
     Sep,
     Strict,
+    TableName,
     at_work,
     command,
     exit_strict,
     finish,
-    say_model,
-    say_plan,
+    print_model,
+    print_plan,
     typer,
 )  # fmt: skip
 
@@ -122,8 +122,8 @@ def fit(
             help="drop: leave out rows with a missing cell; error: stop.",
         ),
     ] = "drop",
-    table: OfTable = None,
-    database: OfDatabase = None,
+    table: TableName = None,
+    database: DatabaseFile = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     tolerance: Annotated[
@@ -210,8 +210,8 @@ def _fit(
     say: dict[str, Any] = {}
     if not silent:
         say = {
-            "on_model": functools.partial(say_model, data),
-            "on_plan": functools.partial(say_plan, out),
+            "on_model": functools.partial(print_model, data),
+            "on_plan": functools.partial(print_plan, out),
         }
     with at_work(silent, "regression.fit", (*SAMPLING_STAGES, "report")) as models:
         fit = models.fit(data, formula, out=out, progress=not silent, **arguments, **say)

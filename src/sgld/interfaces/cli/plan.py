@@ -86,7 +86,7 @@ def update(
     """
     from ...core.progress import SAMPLING_STAGES
 
-    made, silent = _beside(run) if out is None else out, quiet or as_json
+    made, silent = _default_out(run) if out is None else out, quiet or as_json
     with at_work(silent, "regression.update", (*SAMPLING_STAGES, "report")) as models:
         models.update(
             run, new, out=made, drop=_rows(drop), sep=sep, decimal=decimal, overwrite=overwrite,
@@ -96,7 +96,7 @@ def update(
     exit_strict(made, strict)
 
 
-def _beside(run: Path) -> Path:
+def _default_out(run: Path) -> Path:
     """Return RUN-updated; for "." and similar paths the folder's own name is used."""
     named = run if run.name not in ("", "..") else run.resolve()
     if not named.name:

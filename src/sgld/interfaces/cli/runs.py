@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ...errors import RunError, UsageError
 from .app import (
+    DatabaseFile,
     Json,
-    OfDatabase,
-    OfTable,
     Overwrite,
     OwnDecimal,
     Quiet,
     Run,
     Sep,
     Strict,
+    TableName,
     at_work,
     command,
     content_of,
@@ -64,7 +64,7 @@ def summary(
         if strict:
             raise typer.Exit(3)  # a distribution other than the posterior is never `trusted`
         return
-    if _goes_on(run):
+    if _is_running(run):
         from ..report.live import as_lines, read_live
 
         live = read_live(run)
@@ -76,7 +76,7 @@ def summary(
     exit_strict(run, strict)
 
 
-def _goes_on(run: Path) -> bool:
+def _is_running(run: Path) -> bool:
     """Return whether a process is working on a run that has no verdict yet."""
     from ...results.run_directory import RunDirectory
 
@@ -137,8 +137,8 @@ def predict(
             help="Column of DATA to copy to the predictions; may be repeated.",
         ),
     ] = None,
-    table: OfTable = None,
-    database: OfDatabase = None,
+    table: TableName = None,
+    database: DatabaseFile = None,
     sep: Sep = None,
     decimal: OwnDecimal = None,
     overwrite: Overwrite = False,
@@ -236,7 +236,7 @@ def reference(
 
     silent = quiet or as_json
     with at_work(silent, "inference.reference", REPORT_STAGES) as referee:
-        done, model = _asked(run, "sgld.reference")
+        done, model = _finished_fit(run, "sgld.reference")
         if (done.temperature != 1).any():
             raise UsageError(
                 f"{run} has temperature {float(done.temperature.flat[0]):g}: its draws do not follow "
@@ -268,14 +268,14 @@ def halve(
     """
     silent = quiet or as_json
     with at_work(silent, "inference.step_halving", REPORT_STAGES) as referee:
-        done, model = _asked(run, "sgld.step_halving")
+        done, model = _finished_fit(run, "sgld.step_halving")
         found = referee.step_halving(
             model.posterior, model.data, done, seed=seed, progress=not silent
         )
         _confirm(run, found, str(found), quiet, as_json, strict)
 
 
-def _asked(run: Path, function: str) -> tuple[Draws, FormulaModel]:
+def _finished_fit(run: Path, function: str) -> tuple[Draws, FormulaModel]:
     """Return draws and model of a finished run of `sgld fit`."""
     from ...core.progress import stage
     from ...regression.fit import model_of_run

@@ -195,12 +195,12 @@ def in_two_lines(text: str, most: int) -> list[str]:
         if found.start()
     ]
 
-    def price(place: tuple[int, int]) -> tuple[int, int, int]:
+    def cost(place: tuple[int, int]) -> tuple[int, int, int]:
         rank, at = place
         lost = max(0, at - most) + max(0, len(text) - at - most)
         return lost // most, rank, abs(len(text) - 2 * at)
 
-    _, at = min(places, key=price)
+    _, at = min(places, key=cost)
     return [shorten(part.strip(), most) for part in (text[:at], text[at:])]
 
 
@@ -286,15 +286,15 @@ def forest(
     # outside the axes on both sides, so that no line crosses the text
     for i, (name, ends) in enumerate(zip(names, outer.T, strict=True)):
         numbers = _interval_text(middle[i], ends)
-        _beside(
+        _lines(
             panel, i, in_two_lines(name, TWO_LINE_CHARS) if tall else [name], "ink", -0.02, "right"
         )
-        _beside(panel, i, numbers if tall else ["  ".join(numbers)], "muted", 1.02, "left")
+        _lines(panel, i, numbers if tall else ["  ".join(numbers)], "muted", 1.02, "left")
     panel.ticks("x", 4)
     return panel.svg()
 
 
-def _beside(panel: Panel, row: int, lines: list[str], colour: str, x: float, side: str) -> None:
+def _lines(panel: Panel, row: int, lines: list[str], colour: str, x: float, side: str) -> None:
     """Write one line at the height of a row's bar, or two lines, above and below it."""
     style = {"transform": panel.axes.get_yaxis_transform(), "ha": side}
     heights = ["center"] if len(lines) == 1 else ["bottom", "top"]

@@ -53,7 +53,7 @@ TABLE_COLUMNS = (
 )  # fmt: skip
 
 
-def says(value: Any) -> str:
+def safe(value: Any) -> str:
     """Escape a user's text or a value for HTML."""
     return escape(printable(str(value)), quote=True)
 
@@ -69,18 +69,18 @@ def banner(
     reading = how.get(word, how["unknown"]).format(
         ratio=100 * limits.MAX_RATIO_ERROR, mean=limits.MAX_MEAN_ERROR
     )
-    sentences = [says(_sentence(reason)) for reason in reasons]
+    sentences = [safe(_sentence(reason)) for reason in reasons]
     if len(sentences) > 1:
         why = "<ul>" + "".join(f"<li>{s}</li>" for s in sentences) + "</ul>"
     else:
         why = f'<p class="only">{"".join(sentences)}</p>'
     other = ""
     if target != "the posterior":
-        other = f'<p class="note"><b>Target</b>: {says(target)}. On this page, "posterior" means this target.</p>\n'
+        other = f'<p class="note"><b>Target</b>: {safe(target)}. On this page, "posterior" means this target.</p>\n'
     kind = word.replace(" ", "-") if word in HOW_TO_READ else "unknown"
     return (
-        f'<section class="banner {kind}" id="verdict">\n<p class="word">{says(word)}</p>\n{why}\n'
-        f'<p class="note"><b>{says(word)}</b> means: {reading}</p>\n{other}'
+        f'<section class="banner {kind}" id="verdict">\n<p class="word">{safe(word)}</p>\n{why}\n'
+        f'<p class="note"><b>{safe(word)}</b> means: {reading}</p>\n{other}'
         f'<p class="note">{facts}</p>\n</section>'
     )
 
@@ -97,7 +97,7 @@ def definitions(pairs: list[tuple[str, str | None]]) -> str:
     return f"<dl>{rows}</dl>"
 
 
-def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
+def requested_settings(asked: dict[str, Any], info: dict[str, Any]) -> str:
     """List formula, family, priors, data, seed, tolerance and all settings made manually."""
     request = asked.get("request") or {}
     source = asked.get("data") or {}
@@ -108,29 +108,29 @@ def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
         count += f" ({left_out(dropped)})"
     return definitions(
         [
-            ("formula", f"<code>{says(formula)}</code>" if formula else None),
+            ("formula", f"<code>{safe(formula)}</code>" if formula else None),
             ("model", None if formula else "log density from Python"),
-            ("family", says(family) if family else None),
+            ("family", safe(family) if family else None),
             ("outcome", _coded((asked.get("model") or {}).get("words"))),
             ("priors", _lines(asked.get("priors"))),
-            ("data", f"<code>{says(source['path'])}</code>" if source.get("path") else None),
+            ("data", f"<code>{safe(source['path'])}</code>" if source.get("path") else None),
             ("rows", count),
             ("weights", _code(asked.get("weights"))),
             ("trials", _code(asked.get("trials"))),
             ("tolerance", _tolerance(request.get("tolerance"))),
-            ("seed", says(asked["seed"]) if "seed" in asked else None),
-            ("effective draws", says(asked["ess"]) if asked.get("ess") else None),
-            ("set manually", _lines(_by_hand(asked))),
+            ("seed", safe(asked["seed"]) if "seed" in asked else None),
+            ("effective draws", safe(asked["ess"]) if asked.get("ess") else None),
+            ("set manually", _lines(_manual_settings(asked))),
         ]
     )
 
 
 def _coded(words: list[str] | None) -> str | None:
-    return says(as_numbers(words)) if words else None
+    return safe(as_numbers(words)) if words else None
 
 
 def _code(value: Any) -> str | None:
-    return f"<code>{says(value)}</code>" if value else None
+    return f"<code>{safe(value)}</code>" if value else None
 
 
 def _tolerance(value: Any) -> str | None:
@@ -140,10 +140,10 @@ def _tolerance(value: Any) -> str | None:
 def _lines(lines: list[str] | None) -> str | None:
     if not lines:
         return None
-    return "<ul>" + "".join(f"<li><code>{says(line)}</code></li>" for line in lines) + "</ul>"
+    return "<ul>" + "".join(f"<li><code>{safe(line)}</code></li>" for line in lines) + "</ul>"
 
 
-def _by_hand(asked: dict[str, Any]) -> list[str]:
+def _manual_settings(asked: dict[str, Any]) -> list[str]:
     """Return `name = value` for every setting that differs from the default of `sgld.sample`."""
     usual = {"temperature": 1.0}
     apart = ("seed", "tolerance")
@@ -158,7 +158,7 @@ def _by_hand(asked: dict[str, Any]) -> list[str]:
     return lines + [f"{name} = {value}" for name, value in (asked.get("given") or {}).items()]
 
 
-def what_was_chosen(plan: dict[str, Any], info: dict[str, Any], last_step_size: float) -> str:
+def chosen_settings(plan: dict[str, Any], info: dict[str, Any], last_step_size: float) -> str:
     """List the plan: settings chosen by the library or set manually."""
     if not plan:
         return "<p>There is no plan, since the draws come from elsewhere.</p>"
@@ -170,13 +170,13 @@ def what_was_chosen(plan: dict[str, Any], info: dict[str, Any], last_step_size: 
     seconds = info.get("seconds")
     return definitions(
         [
-            ("sampler", says(plan.get("sampler")) + corrected),
-            ("gradient", says(plan.get("gradient"))),
+            ("sampler", safe(plan.get("sampler")) + corrected),
+            ("gradient", safe(plan.get("gradient"))),
             ("batch", f"{batch:,} rows" if batch else "all rows" if rows else None),
-            ("order", says(plan["order"]) if plan.get("order") else None),
+            ("order", safe(plan["order"]) if plan.get("order") else None),
             ("step size h", _step_size(plan.get("step_size"), last_step_size)),
             ("temperature", f"{plan['temperature']:g}" if "temperature" in plan else None),
-            ("preconditioner", says(plan.get("preconditioner"))),
+            ("preconditioner", safe(plan.get("preconditioner"))),
             ("burn-in", f"{plan.get('burn_in', 0):,} steps"),
             ("thinning", f"a draw every {ordinal(plan.get('thin', 1))}step"),
             ("steps", f"{steps:,} a chain{passes}" if steps else None),
@@ -189,7 +189,7 @@ def what_was_chosen(plan: dict[str, Any], info: dict[str, Any], last_step_size: 
 
 
 def _predicted(found: dict[str, Any] | None) -> str | None:
-    return None if found is None else says(Predicted(**found))
+    return None if found is None else safe(Predicted(**found))
 
 
 def _step_size(first: float | None, last: float) -> str | None:
@@ -217,7 +217,7 @@ def _nu(nu: float | None) -> str | None:
 def _plain_lines(notes: list[str] | None) -> str | None:
     if not notes:
         return None
-    return "<ul>" + "".join(f"<li>{says(_sentence(note))}</li>" for note in notes) + "</ul>"
+    return "<ul>" + "".join(f"<li>{safe(_sentence(note))}</li>" for note in notes) + "</ul>"
 
 
 def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
@@ -235,7 +235,7 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
     for name in names:
         row = parameters[name]
         cells = "".join(_cell(c, row, marked[name].get(c)) for c, _ in columns)
-        body.append(f'<tr><th scope="row" title="{says(name)}">{_name(name)}</th>{cells}</tr>')
+        body.append(f'<tr><th scope="row" title="{safe(name)}">{_name(name)}</th>{cells}</tr>')
     text = (
         f'<div class="scroll" tabindex="0" role="region" aria-label="Table of parameters"><table>'
         f'<thead><tr><th scope="col">parameter</th>{head}</tr></thead>\n<tbody>'
@@ -253,14 +253,14 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
 
 def layers(found: Sequence[Mapping[str, Any]], predictions: Mapping[str, Any]) -> str:
     """Return a row per layer of a network, and how well its predictions have mixed."""
-    head = "".join(f'<th scope="col">{says(title)}</th>' for title in LAYER_HEADS)
+    head = "".join(f'<th scope="col">{safe(title)}</th>' for title in LAYER_HEADS)
     body = "\n".join(
         f'<tr><th scope="row">{_name(name)}</th>'
-        + "".join(f"<td>{says(cell)}</td>" for cell in cells)
+        + "".join(f"<td>{safe(cell)}</td>" for cell in cells)
         + "</tr>"
         for name, *cells in layer_rows(found)
     )
-    said = "".join(f"<p>{says(line)}</p>" for line in predictions_lines(predictions))
+    said = "".join(f"<p>{safe(line)}</p>" for line in predictions_lines(predictions))
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Table of layers"><table><thead><tr>'
         f"{head}</tr></thead>\n<tbody>{body}</tbody></table></div>{said}"
@@ -269,7 +269,7 @@ def layers(found: Sequence[Mapping[str, Any]], predictions: Mapping[str, Any]) -
 
 def _name(name: str) -> str:
     """Return a name that may break where its terms and brackets begin."""
-    return "<wbr>".join(map(says, re.split(r"(?<!^)(?=[:\[(])", name)))
+    return "<wbr>".join(map(safe, re.split(r"(?<!^)(?=[:\[(])", name)))
 
 
 def _highest(draws: Draws, shown: set[str]) -> dict[str, float]:
@@ -327,7 +327,7 @@ def _cell(column: str, row: dict[str, float | None], limit: str | None) -> str:
     text = text.replace("-", "\N{MINUS SIGN}")
     kind = ' class="none"' if number is None else ""
     if limit is not None:
-        kind = f' class="miss" title="limit: {says(limit)}"'
+        kind = f' class="miss" title="limit: {safe(limit)}"'
     return f"<td{kind}>{text}</td>"
 
 

@@ -41,7 +41,7 @@ from ...results.plan import in_seconds
 from ...results.run_directory import RunDirectory, at_the_shell
 from ...results.statistics import Moments
 from .figures import shorten
-from .html import PAGE, ordinal, says
+from .html import PAGE, ordinal, safe
 
 State = Literal["running", "stopped", "finished"]
 
@@ -291,7 +291,7 @@ def _left_out(live: Live, shown: int) -> str:
 def as_page(live: Live, name: str) -> str:
     """Return a page without scripts that reloads itself until the run is finished."""
     rows = "".join(
-        f'<tr><th scope="row">{says(shorten(n, 60))}</th><td>{m:.4g}</td><td>{s:.3g}</td></tr>'
+        f'<tr><th scope="row">{safe(shorten(n, 60))}</th><td>{m:.4g}</td><td>{s:.3g}</td></tr>'
         for n, m, s in live.rows()
     )
     past = list(live.history())
@@ -307,10 +307,10 @@ def as_page(live: Live, name: str) -> str:
         figures.append(_figure(shorten(live.names[i], 40), chains, f"every {ordinal(apart)}draw"))  # fmt: skip
     note = _left_out(live, len(live.rows())) if live.rows() else ""
     body = (
-        f'<section class="banner unknown" id="verdict"><p class="word">{says(live.state)}</p>'
-        f'<p class="only">{says(live.word())}</p><p class="note">{says(live.facts())}</p></section>\n'
+        f'<section class="banner unknown" id="verdict"><p class="word">{safe(live.state)}</p>'
+        f'<p class="only">{safe(live.word())}</p><p class="note">{safe(live.facts())}</p></section>\n'
         + (f"<table><thead><tr><th></th><th>mean</th><th>sd</th></tr></thead><tbody>{rows}</tbody></table>\n" if rows else "")
-        + (f'<p class="note">{says(note)}</p>\n' if note else "")
+        + (f'<p class="note">{safe(note)}</p>\n' if note else "")
         + "\n".join(figures)
     )  # fmt: skip
     return _page(body, name, refresh=not live.finished)
@@ -323,13 +323,13 @@ def as_error_page(sentence: str, name: str) -> str:
     """
     body = (
         '<section class="banner unknown" id="verdict"><p class="word">not readable</p>'
-        f'<p class="only">{says(sentence)}</p></section>'
+        f'<p class="only">{safe(sentence)}</p></section>'
     )
     return _page(body, name, refresh=True)
 
 
 def _page(body: str, name: str, *, refresh: bool) -> str:
-    page = PAGE.substitute(title=says(name), content=body, footer=f"Run <code>{says(name)}</code>.")
+    page = PAGE.substitute(title=safe(name), content=body, footer=f"Run <code>{safe(name)}</code>.")
     again = f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">' if refresh else ""
     return page.replace("<head>", f"<head>{again}", 1)
 
@@ -347,8 +347,8 @@ def _figure(title: str, lines: Sequence[Sequence[tuple[float, float]]], below: s
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
         drawn.append(f'<polyline points="{path}" fill="none" stroke="var(--chain-{k % 6})" stroke-width="1"/>')  # fmt: skip
     return (
-        f'<figure><figcaption>{says(title)}: {low[1]:.4g} to {high[1]:.4g} <span class="note">({says(below)})</span></figcaption>'
-        f'<svg viewBox="0 0 600 140" role="img" aria-label="{says(title)}" style="width:100%;max-width:600px">{"".join(drawn)}</svg></figure>'
+        f'<figure><figcaption>{safe(title)}: {low[1]:.4g} to {high[1]:.4g} <span class="note">({safe(below)})</span></figcaption>'
+        f'<svg viewBox="0 0 600 140" role="img" aria-label="{safe(title)}" style="width:100%;max-width:600px">{"".join(drawn)}</svg></figure>'
     )
 
 
@@ -432,7 +432,7 @@ class Reader:
             int(head.get("every", 1)) > 1
         ):  # few positions are kept, and predictions are judged, so positions are not shown
             pending.pop("z", None)
-        look = _Look.at(asked, pending, count)
+        look = _Selection.at(asked, pending, count)
         before, self._seen = self._seen, {}
         parts = [self._chunk(directory, first, end, look, before) for first, end in chunks]
         parts.append(look.of(pending, flushed))
@@ -449,7 +449,7 @@ class Reader:
         )  # fmt: skip
 
     def _chunk(
-        self, directory: RunDirectory, first: int, end: int, look: _Look, before: LiveSeen
+        self, directory: RunDirectory, first: int, end: int, look: _Selection, before: LiveSeen
     ) -> dict[str, np.ndarray]:
         """Return the used draws of a chunk, from memory or from its file."""
         key = (directory.id, f"{directory.attempt}-{first}-{end}-{len(look.source)}")
@@ -464,7 +464,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Selection:
     """Selection of the draws of a run, and of their numbers."""
 
     source: tuple[str, ...]  # the arrays that hold the shown values
@@ -474,7 +474,7 @@ class _Look:
     every: int
 
     @classmethod
-    def at(cls, asked: dict[str, Any], rows: dict[str, np.ndarray], count: int) -> _Look:
+    def at(cls, asked: dict[str, Any], rows: dict[str, np.ndarray], count: int) -> _Selection:
         """Choose the selection for `count` draws like these rows."""
         kept = asked.get("keep") or {}
         source = tuple(sorted((n for n in rows if n.startswith("value")), key=lambda n: int(n[5:])))

@@ -24,7 +24,7 @@ from ...results.storage import load, table_of
 from ...results.summary import target_of
 from ...results.verdict import Phase
 from . import figures, predictive_check
-from .html import PAGE, banner, layers, says, table, what_was_asked, what_was_chosen
+from .html import PAGE, banner, chosen_settings, layers, requested_settings, safe, table
 from .predictive_check import Replicated, replicate
 
 Checked = tuple[str, str, Replicated]
@@ -52,7 +52,7 @@ def write_report(run_path: Path | str, model: FormulaModel | None = None) -> Pat
     with reading(run.path):
         name = run.path.resolve().name
         find = _model_of(asked) if model is None else lambda: model
-        made = _page(name, draws, asked, table_of(run), of_formula(draws, asked, find), run.path)
+        made = _page(name, draws, asked, table_of(run), formula_check(draws, asked, find), run.path)
     write_atomic(path, made.encode("utf-8"))
     return path
 
@@ -81,7 +81,7 @@ def report_of(
     return path
 
 
-def of_formula(
+def formula_check(
     draws: Draws, asked: dict[str, Any], find: Callable[[], FormulaModel | None]
 ) -> Callable[[], Checked | None]:
     """Return a function that finds a formula's model and runs its predictive check."""
@@ -117,7 +117,7 @@ def _page(
         notes = [at_the_shell(note, run) for note in plan.get("notes") or ()]
         plan = {**plan, "notes": notes}
     parts = [
-        f"<h1>{says(asked.get('formula') or name)}</h1>",
+        f"<h1>{safe(asked.get('formula') or name)}</h1>",
         banner(
             word,
             reasons,
@@ -127,9 +127,9 @@ def _page(
         ),
         _failures(draws, reasons),
         '<div class="pair"><section><h2>What was asked</h2>',
-        what_was_asked(asked, info),
+        requested_settings(asked, info),
         "</section><section><h2>What was chosen</h2>",
-        what_was_chosen(plan, info, float(draws.step_size[:, -1].max())),
+        chosen_settings(plan, info, float(draws.step_size[:, -1].max())),
         "</section></div>",
     ]
     if draws.healthy.size:
@@ -140,9 +140,9 @@ def _page(
         )
     versions = ", ".join(f"{k} {v}" for k, v in (asked.get("versions") or {}).items())
     return PAGE.substitute(
-        title=f"{says(word)}: {says(name)}",
+        title=f"{safe(word)}: {safe(name)}",
         content="\n".join(part for part in parts if part),
-        footer=f"Run <code>{says(name)}</code>{', made with ' + says(versions) if versions else ''}.",
+        footer=f"Run <code>{safe(name)}</code>{', made with ' + safe(versions) if versions else ''}.",
     )
 
 
@@ -205,8 +205,8 @@ def _failures(draws: Draws, reasons: tuple[str, ...]) -> str:
     failed = [status for status in draws.status if status != "ok"]
     if not failed:
         return ""
-    told = set(failed) <= set(reasons)
-    lines = "" if told else "<ul>" + "".join(f"<li>{says(s)}</li>" for s in failed) + "</ul>"
+    reported = set(failed) <= set(reasons)
+    lines = "" if reported else "<ul>" + "".join(f"<li>{safe(s)}</li>" for s in failed) + "</ul>"
     text = f"{len(failed)} of {draws.num_chains} chains failed"
     if len(failed) < draws.num_chains:
         text += f"; only the traces include {'them' if len(failed) > 1 else 'it'}"
@@ -361,7 +361,7 @@ def _phase(phase: Phase, plan: dict[str, Any]) -> str:
     lead = (
         "α is the variance of the gradient noise over that of the injected noise, in the worst "
         "direction (Welling &amp; Teh 2011, section 4), measured along the run in every chain. Above 1 "
-        f"the run optimises, below 1 it samples. This run: {says(phase.sentence(bool(plan.get('noise_correction'))))}"
+        f"the run optimises, below 1 it samples. This run: {safe(phase.sentence(bool(plan.get('noise_correction'))))}"
     )
     if plan.get("noise_correction"):
         return lead + "; noise correction subtracts the gradient noise from the injected noise."
@@ -379,7 +379,7 @@ def _check(find: Callable[[], Checked | None]) -> str:
     try:
         found = find()
     except SGLDError as error:
-        return _section(title, f"<p>No predictive check was made: {says(error)}</p>")
+        return _section(title, f"<p>No predictive check was made: {safe(error)}</p>")
     if found is None:
         return ""
     svg, reading, made = found
@@ -392,6 +392,6 @@ def _check(find: Callable[[], Checked | None]) -> str:
         lead += " Statements on single numbers use all rows."
     return _section(
         title,
-        f'<div class="pair check">{_panels([svg], "panels wide")}<p>{says(reading)}</p></div>',
+        f'<div class="pair check">{_panels([svg], "panels wide")}<p>{safe(reading)}</p></div>',
         lead,
     )
