@@ -116,12 +116,12 @@ def test_a_stopped_run_goes_on_to_the_same_bits_and_tunes_nothing(tmp_path, monk
     ("given", "again", "sentence"),
     [
         ({"sampler": Mine(), **HAND}, {}, "user-supplied sampler, .* sampler=..."),
-        ({"sampler": Mine(), **HAND}, {"sampler": Mine(2.0)}, "sampler is not the sampler"),
+        ({"sampler": Mine(), **HAND}, {"sampler": Mine(2.0)}, "sampler differs from the sampler"),
         ({"step_size": falling(1e-4)}, {}, "user-supplied step_size, .* schedule=..."),
         (
             {"step_size": falling(1e-4)},
             {"schedule": falling(2e-4)},
-            "schedule is not the step_size",
+            "schedule differs from the step_size",
         ),
     ],
 )
@@ -176,7 +176,7 @@ class Own:
 )
 def test_a_number_that_is_structure_is_held_against_the_first(tmp_path, name, one, other):
     path = stopped(tmp_path / "run", **{"num_draws": 4000, **HAND, name: one})
-    with pytest.raises(RunError, match=f"{name} is not the {name}"):
+    with pytest.raises(RunError, match=f"{name} differs from the {name}"):
         resume(path, **{name: other})
     assert resume(path, **{name: one}).num_draws == 4000
 

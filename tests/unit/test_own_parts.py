@@ -199,11 +199,11 @@ def stopped(stop):
 @pytest.mark.parametrize(
     "given, said",
     [
-        (dict(sampler=sgld.SGHMC(friction=0.3)), "sampler is not the sampler"),
-        (dict(sampler=sgld.SGLD()), "sampler is not the sampler"),
-        (dict(schedule=0.2), "schedule is not the step_size"),
-        (dict(temperature=2.0), "temperature is not the temperature"),
-        (dict(gradient=sgld.Full()), "gradient is not the gradient"),
+        (dict(sampler=sgld.SGHMC(friction=0.3)), "sampler differs from the sampler"),
+        (dict(sampler=sgld.SGLD()), "sampler differs from the sampler"),
+        (dict(schedule=0.2), "schedule differs from the step_size"),
+        (dict(temperature=2.0), "temperature differs from the temperature"),
+        (dict(gradient=sgld.Full()), "gradient differs from the gradient"),
         (dict(preconditioner=sgld.Diagonal(jnp.full(2, 2.0))), "preconditioner is not the"),
     ],
 )
@@ -261,7 +261,7 @@ class Own(sgld.Diagonal):
 @BEFORE_AND_AFTER
 def test_a_part_of_the_users_own_is_the_same_by_what_it_holds(stop, of, where):
     path = stop(where, preconditioner=of(1.0))
-    with pytest.raises(RunError, match="preconditioner is not the preconditioner"):
+    with pytest.raises(RunError, match="preconditioner differs from the preconditioner"):
         sgld.resume(path, GAUSSIAN, None, START, progress=False, preconditioner=of(4.0))
     draws = sgld.resume(path, GAUSSIAN, None, START, progress=False, preconditioner=of(1.0))
     assert draws.num_draws == 40

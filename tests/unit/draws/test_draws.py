@@ -114,7 +114,7 @@ def test_predict_says_what_is_amiss_with_f_and_x(tmp_path):
     module = lambda net, x: net(x)  # noqa: E731
     loaded = sgld.load(draws.save(tmp_path / "run"))
     with pytest.raises(
-        UsageError, match=r"was a module, give sgld\.networks\.restore\(draws, init\)"
+        UsageError, match=r"was a module, pass sgld\.networks\.restore\(draws, init\)"
     ):
         loaded.predict(module, np.ones((3, 2)))
     with pytest.raises(UsageError, match="fix it there"):

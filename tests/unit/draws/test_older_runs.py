@@ -165,7 +165,7 @@ def test_a_new_run_names_no_module(tmp_path):
 def test_a_part_that_differs_from_that_of_the_older_run_is_refused(tmp_path):
     path = copied("own_interrupted", tmp_path)
     again = {**write_runs.OWN_AGAIN, "sampler": write_runs.own_parts.Damped(None, 0.25)}
-    with pytest.raises(RunError, match="sampler is not the sampler"):
+    with pytest.raises(RunError, match="sampler differs from the sampler"):
         sgld.resume(
             path, write_runs.POSTERIOR, (write_runs.X, write_runs.Y), write_runs.START,
             progress=False, **again,
