@@ -125,11 +125,11 @@ def subject_of(
 
 def check_target(draws: Draws, what: str) -> None:
     """Raise UsageError if the draws follow another distribution than the posterior."""
-    law, method = target_of(draws), draws.info.get("method")
-    if law != "the posterior" or method == "laplace":
-        law = "a Gaussian approximation" if method == "laplace" else law
+    target, method = target_of(draws), draws.info.get("method")
+    if target != "the posterior" or method == "laplace":
+        target = "a Gaussian approximation" if method == "laplace" else target
         raise UsageError(
-            f"{what} needs draws of the posterior itself. These are draws of {law}; use sgld.sample or sgld.reference."
+            f"{what} needs draws of the posterior itself. These are draws of {target}; use sgld.sample or sgld.reference."
         )
 
 

@@ -87,7 +87,7 @@ def _parameters(parameters: dict[str, Any], most: int, draws: Draws) -> str:
 
 def _fit(fit: Fit) -> str:
     asked = requested_settings(fit.asked, fit.draws.info)
-    more = f"<details><summary>What was asked</summary>{asked}</details>"
+    more = f"<details><summary>Requested settings</summary>{asked}</details>"
     return f"<h4>{safe(fit.asked.get('formula'))}</h4>" + _draws(fit.draws) + more
 
 

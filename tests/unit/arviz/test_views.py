@@ -79,7 +79,7 @@ def test_verdict_plan_and_fit(rng):
     x = rng.normal(size=200)
     fit = sgld.fit({"x": x, "y": x + rng.normal(size=200)}, "y ~ x", progress=False)
     _, words = read(fit)
-    assert "y ~ x" in words and "sigma" in words and "What was asked" in words
+    assert "y ~ x" in words and "sigma" in words and "Requested settings" in words
     _, words = read(fit.draws.plan)
     assert "step size h" in words and "Predicted:" in words
     _, words = read(fit.verdict)

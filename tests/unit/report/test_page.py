@@ -112,7 +112,7 @@ def test_the_verdict_comes_first_with_its_reasons_and_how_to_read_it(tmp_path, w
     page = written(run(tmp_path, word, reasons=("sd of 'a' is 20% off.", "use more draws")))
     body = page[page.index("<main>") :]
     assert f'<p class="word">{word}</p>' in body
-    assert body.index(word) < body.index("What was asked") < body.index("Parameters")
+    assert body.index(word) < body.index("Requested settings") < body.index("Parameters")
     assert "Use more draws." in body and f"<b>{word}</b> means: " in body
     for title in ("Intervals", "Marginals", "Traces", "Step size and noise"):
         assert f"<h2>{title}</h2>" in body

@@ -185,7 +185,7 @@ def print_model(data: str | Path, model: FormulaModel) -> None:
     priors = [line.split(" ~ ", 1) for line in model.prior_text[:MAX_PRIORS]]
     from ...core.text import columns
 
-    lines = columns([[name, f"~ {law}"] for name, law in priors], left=(0, 1))
+    lines = columns([[name, f"~ {prior}"] for name, prior in priors], left=(0, 1))
     left = len(model.prior_text) - len(priors)
     _print_block("priors", [*lines, *([f"and {left} more in run.json"] if left else [])])
     if model.posterior.notes:  # printed before the search, which may be slow because of them

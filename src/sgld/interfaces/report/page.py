@@ -126,9 +126,9 @@ def _page(
             predictions="predictions" in draws.verdict.extra,
         ),
         _failures(draws, reasons),
-        '<div class="pair"><section><h2>What was asked</h2>',
+        '<div class="pair"><section><h2>Requested settings</h2>',
         requested_settings(asked, info),
-        "</section><section><h2>What was chosen</h2>",
+        "</section><section><h2>Chosen settings</h2>",
         chosen_settings(plan, info, float(draws.step_size[:, -1].max())),
         "</section></div>",
     ]
