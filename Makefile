@@ -58,7 +58,7 @@ test-all: .venv/.stamp
 LATEST_PYTHON ?= python3.12
 LATEST_TESTS := tests/contracts tests/laws/test_resume.py tests/unit/arviz tests/unit/bridge tests/unit/draws \
 	tests/unit/sklearn/test_sklearn_models.py tests/unit/test_docs.py tests/unit/test_examples.py \
-	tests/unit/test_keep_page.py tests/unit/test_repeatable.py tests/unit/test_versions.py tests/end_to_end/test_cli.py
+	tests/unit/test_repeatable.py tests/unit/test_versions.py tests/end_to_end/test_cli.py
 
 test-latest:
 	XLA_FLAGS=--xla_cpu_parallel_codegen_split_count=1 tests/latest.sh $(LATEST_PYTHON) .venv-latest $(LATEST_TESTS)

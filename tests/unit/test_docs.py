@@ -1,20 +1,24 @@
-"""The examples of README.md and of every page of docs run, and print what the pages say.
+"""README.md and every page of docs run as they stand, print what they show, and link to what exists.
 
-Those of docs/pytorch.md run beside the torch door, those of docs/networks.md and docs/tables.md in slow tests.
+Blocks of a page run in order, in one namespace and one temporary folder: ```python blocks, and the lines of
+```console blocks that begin with `$ `. A ```text block directly below a ```python block, and the lines below
+a command, are compared with what was printed: words exactly, numbers of tables up to Monte Carlo error.
+A line `...` stands for lines that are left out. The first lines of a page may say how it runs:
+`% needs: torch` (a library that may be missing) and `% slow` (over 15 s).
 """
 
-import ast
+import contextlib
 import functools
 import importlib
 import importlib.util
 import inspect
+import io
+import itertools
 import re
 import shlex
-from importlib import resources
+import textwrap
 from pathlib import Path
 
-import jax.numpy as jnp
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -22,267 +26,221 @@ import sgld
 from sgld.interfaces.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = {page.name: page.read_text() for page in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
-ELSEWHERE = {"arviz.md", "keep.md", "notebooks.md", "numpyro.md", "pytorch.md", "networks.md"}
-ELSEWHERE |= {"network-tutorial.md"}  # drawn by the build
+FILES = (
+    ROOT / "README.md",
+    *(p for p in sorted(ROOT.glob("docs/**/*.md")) if "_build" not in p.parts),
+)
+PAGES = {str(page.relative_to(ROOT)): page.read_text() for page in FILES}
+BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```[ ]*$", re.MULTILINE | re.DOTALL)
+DRAWN = "images/drawn"  # pictures that a page draws; not kept by git
+MAX_MEAN_ERROR, MAX_SD_ERROR = 0.15, 0.07  # between two runs: in sds, and a share of the sd
+LEFT_OUT = "..."
+NUMBER = r"(?<![\w.])[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?(?!\w)"
 
 
-def indented(text):
-    """The blocks of four spaces, fences and lists left out, without those spaces."""
-    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    blocks = re.findall(r"(?:^\n|\A)((?:^(?: {4}.*)?\n)+)", text, re.MULTILINE)
-    return [re.sub(r"^ {4}", "", block, flags=re.MULTILINE).strip("\n") for block in blocks]
+# -- the blocks of a page --------------------------------------------------------------------
 
 
-def fenced(text, language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-def python_of(name):
-    """The Python of a page, in its order; an indented block may end with what it prints."""
-    found = fenced(PAGES[name], "python")
-    for block in indented(PAGES[name]):
-        if re.search(r"\bsgld\.[a-z]\w*\(", block):
-            code = re.split(r"\n\n(?= )", block)[0]  # a printed table begins with spaces
-            found.append(code)
+def blocks(text):
+    """Return [(language, content, whether it directly follows the block above)]."""
+    found, end = [], 0
+    for block in BLOCK.finditer(text):
+        content = textwrap.dedent(block[3])
+        found.append((block[2], content, not text[end : block.start()].strip()))
+        end = block.end()
     return found
 
 
-def execute(name, **names):
-    names["__name__"] = "page"
-    for block in python_of(name):
-        exec(compile(block, name, "exec"), names)
-    return names
+def steps(text):
+    """Yield what a page runs, in its order: ("python" or "console", what is run, shown output or None)."""
+    found = [*blocks(text), ("", "", False)]
+    for (language, content, _), after in itertools.pairwise(found):
+        if language == "python":
+            yield "python", content, after[1] if after[0] == "text" and after[2] else None
+        elif language == "console":
+            content = content.replace("\\\n", "")
+            for command in re.split(r"^\$ ", content, flags=re.MULTILINE)[1:]:
+                line, _, shown = command.partition("\n")
+                yield "console", line, shown if shown.strip() else None
 
 
-def rows(text):
-    """The lines of a table of parameters: name -> the numbers of its first two columns."""
-    lines = re.findall(r"^\s*(\S+)\s+(-?[\d.]+)\s+(-?[\d.]+) .*[\d-]$", text, re.MULTILINE)
-    return {name: (float(mean), float(sd)) for name, mean, sd in lines}
+def directives(text):
+    """Return the lines at the top of a page that say how it runs."""
+    lines = text.splitlines()
+    return [line[1:].strip() for line in lines[:3] if line.startswith("% ")]
 
 
-def agree(printed, page, parameters):
-    """The page's rows of these parameters are the printed ones, up to Monte Carlo error."""
-    said, found = rows(page), rows(printed)
-    assert said.keys() >= set(parameters)
-    for name in parameters:
-        (mean, sd), (page_mean, page_sd) = found[name], said[name]
-        assert abs(mean - page_mean) < 0.15 * sd, name
-        assert abs(sd / page_sd - 1) < 0.07, name
+def needed(text):
+    """Return the libraries that a page needs beyond those of the tests."""
+    lists = [line.removeprefix("needs:") for line in directives(text) if line.startswith("needs:")]
+    return [name.strip() for line in lists for name in line.split(",")]
 
 
-def worded(text):
-    """Without the percent that an sd is known within, which Monte Carlo error moves from machine to machine."""
-    return re.sub(r"within \d+%", "within N%", text)
+def marked(name):
+    text, marks = PAGES[name], []
+    if "torch" in needed(text):
+        marks.append(pytest.mark.torch)
+    # most of a page is compiling
+    marks.append(pytest.mark.slow if "slow" in directives(text) else pytest.mark.long)
+    return pytest.param(name, marks=marks)
 
 
-# -- what runs, page by page -----------------------------------------------------------------
+# -- what is printed -------------------------------------------------------------------------
 
 
-def test_no_page_has_python_that_is_not_run():
-    run = {
-        "README.md", "data.md", "density.md", "new-sampler.md", "new-source.md", "scikit-learn.md", "start.md",
-        "tables.md", "variational.md", "verdict.md",
-    }  # fmt: skip
-    assert {name for name in PAGES if python_of(name)} == run | ELSEWHERE
+def words(text):
+    """Return the words, single spaces between them, a # for each number and for each quoted name."""
+    text = re.sub(r"[─-╿|]+|(?:^|(?<=\s))-{3,}(?=\s|$)", " ", text)  # frames
+    text = re.sub(r"(?<!\w)'[^'\s]+'", "#", text)
+    return " ".join(re.sub(NUMBER, "#", text).split())
 
 
-def test_the_python_of_the_readme(capsys):
-    names = execute("README.md")
-    printed = capsys.readouterr().out
-    agree(printed, PAGES["README.md"], [f"x[{i}]" for i in range(5)])
-    assert names["draws"].verdict.word == "trusted"
-    verdict = str(names["model"].verdict_)
-    assert verdict in printed and worded(verdict) in worded(PAGES["README.md"])
-    for line in (
-        "target: the posterior",
-        "verdict: trusted",
-        "  sd within 2% on all 5 parameters.",
-    ):
-        assert worded(line) in worded(printed) and line in PAGES["README.md"]
+def parameters(text):
+    """Return the rows of tables with the columns `mean` and `sd`: {name: (mean, sd)}."""
+    found, columns = {}, []
+    for line in re.sub(r"[│|]", " ", text).splitlines():
+        cells = line.split()
+        if {"mean", "sd"} <= set(cells):
+            columns = cells if line[:1] == " " else cells[1:]
+        elif columns and len(cells) > len(columns):
+            row = dict(zip(columns, cells[-len(columns) :], strict=True))
+            with contextlib.suppress(ValueError):
+                name = " ".join(cells[: -len(columns)])
+                found[name] = float(row["mean"]), float(row["sd"])
+    return found
 
 
-def test_the_shell_of_the_readme(tmp_path, monkeypatch):
-    bundled = (resources.files("sgld.data.bundled") / "randhie.csv").read_text()
-    (tmp_path / "visits.csv").write_text(bundled)
-    (tmp_path / "new.csv").write_text("".join(bundled.splitlines(keepends=True)[:51]))
-    monkeypatch.chdir(tmp_path)
-    text = PAGES["README.md"]
-    (fit,) = re.findall(r"^ {4}\$ sgld ((?:.*\\\n)*.*)$", text, re.MULTILINE)
-    (predict,) = re.findall(r"`sgld (predict [^`]*)`", text)
-    fitted = CliRunner().invoke(app, shlex.split(fit.replace("\\\n", "")))
-    assert fitted.exit_code == 0, fitted.output
-    agree(fitted.stdout, text, ["Intercept", "lncoins", "hlthp"])
-    verdict = "verdict: trusted - sd within 3% on all 10 parameters.\n"
-    for line in (
-        verdict,
-        "report: runs/visits/report.html\n",
-        "note: the model looks misspecified",
-    ):
-        assert worded(line) in worded(fitted.stdout) and line in text
-    predicted = CliRunner().invoke(app, shlex.split(predict))
-    assert predicted.exit_code == 0, predicted.output
-    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 51
-
-
-def test_the_session_from_unknown_to_a_confirmed_word(tmp_path, monkeypatch):
-    """As typed: the same commands, words and parameters, and numbers up to Monte Carlo error."""
-    rows = "".join(f"{i / 3:.2f},{int(i == 11)}\n" for i in range(12))
-    (tmp_path / "few.csv").write_text("dose,ill\n" + rows)
-    monkeypatch.chdir(tmp_path)
-    (block,) = [b for b in indented(PAGES["verdict.md"]) if b.startswith("$ sgld fit few.csv")]
-    sessions = re.split(r"^\$ sgld ", block, flags=re.MULTILINE)[1:]
-    for session in sessions:
-        command, *said = session.strip().splitlines()
-        done = CliRunner().invoke(app, shlex.split(command))
-        assert done.exit_code == 0, done.output
-        agree(
-            done.stdout, session, [name for name in ("Intercept", "dose") if name in rows_of(said)]
-        )
-        printed = without_worst(done.stdout)
-        for line in said:
-            assert line == "..." or without_worst(line) in printed, line
-    assert [s.split()[0] for s in sessions] == ["fit", "reference", "summary"]
-
-
-def rows_of(lines):
-    """The parameters whose means and sds a session shows."""
-    return [] if not any("ess_bulk" in line for line in lines) else list(rows("\n".join(lines)))
-
-
-def without_worst(text):
-    """The words, whichever parameter is the worst: other code of the same functions rounds otherwise."""
-    unnamed = lambda line: re.sub(r"'\w+'", "one", line[0])  # noqa: E731
-    return without_numbers(re.sub(r"worst: .*", unnamed, text))
-
-
-def without_numbers(text):
-    """The words, single spaces between them."""
-    return " ".join(re.sub(r"[-+]?\d[\d.]*|(?<= )-(?=$|\n)", "#", text).split())
-
-
-ROWS = np.random.default_rng(0).normal(1.0, 1.0, 200).astype(np.float32)
-MODEL = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * jnp.sum((x - t) ** 2))
-GIVEN = {"posterior": MODEL, "data": ROWS, "init": jnp.zeros(1), "sgld": sgld}
-
-
-def said_alike(printed, page):
-    """The page's first printed block is what was printed: words, and numbers up to Monte Carlo error."""
-    said = fenced(page, "text")[0]
-    agree(printed, said, rows(said))
-    for line in said.splitlines():
-        assert without_numbers(line) in without_numbers(printed), line
-
-
-def test_five_minutes(capsys):
-    names = execute("start.md")
-    said_alike(capsys.readouterr().out, PAGES["start.md"])
-    table = names["fit"].summary().parameters
-    for name, value in {"Intercept": -1.0, "dose": 0.8, "age": 0.0}.items():
-        assert abs(table[name]["mean"] - value) < 3 * table[name]["sd"]
-    assert names["fit"].verdict.word == "trusted"
-    assert names["odds"] == pytest.approx(np.exp(0.8), rel=0.1)
-
-
-def test_the_page_on_densities(capsys):
-    names = execute("density.md")
-    printed = capsys.readouterr().out
-    said_alike(printed.split("mean error")[0], PAGES["density.md"])
-    worst = re.search(
-        r"worst: mean of \S+ ([+-][\d.]+) sd of the reference, sd of \S+ x ([\d.]+)", printed
+def differing(shown, printed):
+    """Return what a page shows and was not printed, or None."""
+    rest, parts = (
+        words(printed),
+        re.split(r"^ *\.\.\. *$|\.\.\.(?=\n|\Z)", shown, flags=re.MULTILINE),
     )
-    assert abs(float(worst[1])) < 0.1 and abs(float(worst[2]) - 1) < 0.1
-    assert names["half_life"] == pytest.approx(np.log(2) / 0.7, rel=0.05)
-    assert names["lower"] < names["half_life"] < names["upper"]
-    assert names["curve"].mean.shape == (5,)
+    for part in map(words, parts):
+        _, found, rest_after = rest.partition(part)
+        if not found:
+            return f"the page shows\n  {part}\nand it prints\n  {rest}"
+        rest = rest_after
+    there = parameters(printed)
+    for name, (mean, sd) in parameters(shown).items():
+        if name not in there:
+            return f"no row {name!r} is printed"
+        now, scale = there[name]
+        if abs(now - mean) > MAX_MEAN_ERROR * scale or abs(scale - sd) > MAX_SD_ERROR * sd:
+            return f"{name}: the page shows {mean} ({sd}), and it prints {now} ({scale})"
+    return None
 
 
-@pytest.mark.slow
-def test_the_page_on_tables(capsys):
-    names = execute("tables.md")
-    fit, printed = names["fit"], capsys.readouterr().out
-    assert "19998 rows (2 more left out: a cell they need is missing)" in printed
-    assert fit.verdict.word == "trusted", fit.verdict
-    truth = {
-        "age": -0.01,
-        "C(town)[T.outer]": -0.4,
-        "C(town)[T.rural]": -0.4,
-        "overdispersion": 0.5,
-    }
-    table = fit.summary().parameters
-    for name, value in truth.items():
-        assert abs(table[name]["mean"] - value) < 4 * table[name]["sd"], name
-    found = fit.predict(names["new"])
-    assert list(found.columns) == ["mean", "sd", "lower", "upper"] and (found["sd"] > 0).all()
+# -- running a page --------------------------------------------------------------------------
 
 
-def test_the_page_on_data_on_disk(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def call(line):
+    """Run a command of a page; return what it prints."""
+    program, *arguments = shlex.split(line)
+    assert program in ("sgld", ".venv/bin/sgld"), f"a page runs sgld alone, not {line}"
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, f"{line}\n{done.output}"
+    return done.stdout
+
+
+def run(name):
+    """Run a page in the current folder."""
+    names = {"__name__": "page"}
+    for number, (kind, code, shown) in enumerate(steps(PAGES[name]), 1):
+        if kind == "console":
+            printed = call(code)
+        else:
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(compile(code, f"{name}, block {number}", "exec"), names)
+            printed = out.getvalue()
+        if shown is not None:
+            problem = differing(shown, printed)
+            assert problem is None, f"{name}, below\n{code}\n{problem}"
+
+
+@pytest.mark.parametrize(
+    "name", [marked(name) for name in PAGES if next(steps(PAGES[name]), None) is not None]
+)
+def test_a_page_runs_and_prints_what_it_shows(name, tmp_path, monkeypatch):
+    for library in needed(PAGES[name]):
+        pytest.importorskip(library)
+    folder = (tmp_path / name).parent
+    (tmp_path / "docs" / DRAWN).mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("SGLD_DATA_CACHE", str(tmp_path / "cache"))
-    names = execute("data.md")
-    printed = capsys.readouterr().out
-    assert printed.startswith("10000 ('inner', 'outer', 'rural')\ntrusted")
-    mean = names["draws"].mean()
-    assert abs(mean["town"][0] - mean["town"][1] - 1) < 0.1
-    assert abs(mean["age"] / names["age"].sd - 0.05) < 0.005
+    run(name)
+    for picture in drawn(name):
+        assert (folder / picture).stat().st_size > 5000, picture
 
 
-def test_the_page_on_scikit_learn(capsys):
-    names = execute("scikit-learn.md")
-    printed, said = capsys.readouterr().out, fenced(PAGES["scikit-learn.md"], "text")[0]
-    agree(printed, said, ["age", "sigma"])
-    for line in (*said.splitlines()[:2], "trusted\n"):
-        assert worded(line) in worded(printed)
-    assert names["proba"].shape == (569, 2)
+def test_differences_are_found():
+    shown = "         mean     sd\nb[0]    1.00   0.10\n...\nverdict: trusted\n  sd within 3%.\n"
+    assert differing(shown, shown.replace("1.00", "1.01").replace("3%", "4%")) is None
+    assert differing(shown, shown.replace("...", "c  3.0  0.2")) is None
+    assert "b[0]" in differing(shown, shown.replace("1.00", "1.03"))
+    assert "b[0]" in differing(shown, shown.replace("0.10", "0.12"))
+    assert "trusted" in differing(shown, shown.replace("trusted", "unknown"))
 
 
-def test_the_page_on_variational_inference():
-    q = sgld.sample(MODEL, ROWS, jnp.zeros(1), progress=False)
-    names = execute("variational.md", **GIVEN, reference=q)
-    np.testing.assert_allclose(names["q"].mean, ROWS.sum() / 201, atol=0.02)
-    np.testing.assert_allclose(names["q"].sd, 201**-0.5, rtol=0.05)
+# -- what a page is made of ------------------------------------------------------------------
 
 
-def test_the_page_on_the_verdict(capsys):
-    draws = sgld.sample(MODEL, ROWS, jnp.zeros(1), progress=False)
-    names = execute("verdict.md", **GIVEN, draws=draws)
-    assert names["found"].verdict.word == "trusted"
-    assert str(names["found"].verdict) in capsys.readouterr().out
+LANGUAGES = {"python", "console", "text", "sh", "toml", "json", "ini", "bibtex", "mermaid"}
 
 
-def test_a_sampler_of_your_own(capsys):
-    assert len(python_of("new-sampler.md")) == 5
-    names = execute("new-sampler.md")
-    printed = capsys.readouterr().out
-    (report,) = fenced(PAGES["new-sampler.md"], "text")
-    assert report in printed
-    assert "Slipped: variances at temperature 0.5 are off by" in printed
-    draws, rows = names["draws"], names["rows"]
-    assert draws.verdict.word == "trusted"
-    exact = rows.astype(float).sum() / 1001
-    np.testing.assert_allclose(draws.mean()["mean"], exact, atol=0.1 / np.sqrt(1001))
+@pytest.mark.parametrize("name", PAGES)
+def test_the_blocks_of_a_page_are_fenced_and_of_a_known_kind(name):
+    text = PAGES[name]
+    kinds = {language for language, _, _ in blocks(text)}
+    assert {kind for kind in kinds if not kind.startswith("{")} <= LANGUAGES
+    prose = re.sub(r"^\s*(?:[-*]|\d+\.) .*\n(?:\n? +.*\n)*", "\n", BLOCK.sub("", text), flags=re.M)
+    assert re.findall(r"(?:^\s*\n)((?: {4}.*\n)+)", prose, re.MULTILINE) == []
 
 
-def test_a_source_of_your_own(capsys):
-    names = execute("new-source.md")
-    (report,) = fenced(PAGES["new-source.md"], "text")
-    assert report in capsys.readouterr().out
-    draws, sites = names["draws"], np.asarray(names["sites"], float)
-    assert draws.verdict.word == "trusted"
-    x, y = np.meshgrid(sites, sites)
-    others = ~np.eye(60, dtype=bool)
-    precision = 1 + np.sum(x[others] ** 2)
-    np.testing.assert_allclose(
-        draws.mean(), np.sum((x * y)[others]) / precision, atol=0.1 / precision**0.5
-    )
-    np.testing.assert_allclose(draws.sd(), precision**-0.5, rtol=0.07)
+def prose_of(text):
+    """The text without blocks and inline code."""
+    return re.sub(r"`[^`\n]*`", "code", BLOCK.sub("", text))
 
 
-# -- what is named ---------------------------------------------------------------------------
+def targets(text):
+    """Return the targets of links and pictures within the repository."""
+    found = re.findall(r"\]\(<?([^)>\s]+)>?(?: \"[^\"]*\")?\)", prose_of(text))
+    return [target for target in found if not re.match(r"https?:|mailto:", target)]
+
+
+def drawn(name):
+    """Return the pictures of a page that its own code draws."""
+    return [target for target in targets(PAGES[name]) if DRAWN in target]
+
+
+def anchors(text):
+    """Return the anchors of a page's headings and its named targets."""
+    headings = re.findall(r"^#{1,4} +(.*?) *$", BLOCK.sub("", text), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    return {*plain, *re.findall(r"^\(([\w-]+)\)=$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name):
+    missing = []
+    for target in targets(PAGES[name]):
+        path, _, anchor = target.partition("#")
+        file = (ROOT / name).parent / path if path else ROOT / name
+        if DRAWN in target:
+            there = f'savefig("{target}"' in PAGES[name]
+        elif anchor.startswith("sgld."):
+            there = file.name == "api.md" and resolves(anchor)
+        else:
+            there = file.exists() and (not anchor or anchor in anchors(file.read_text()))
+        if not there:
+            missing.append(target)
+    assert missing == []
 
 
 def resolves(dotted):
-    """Whether `sgld.a.b` is a module or an attribute; sgld.torch is left to the torch door."""
+    """Return whether `sgld.a.b` is a module or an attribute; sgld.torch is left to `make test-torch`."""
     if dotted.startswith("sgld.torch"):
         return True
     thing = sgld
@@ -303,12 +261,6 @@ def test_what_a_page_names_is_there(name):
     assert [d for d in sorted(dotted) if not resolves(d)] == []
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
     assert set(re.findall(r"[`$] ?sgld ([a-z]+)", text)) <= commands
-    folder = ROOT if name == "README.md" else ROOT / "docs"
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
-    there = lambda link: link.startswith("images/drawn/") or (folder / link).exists()  # noqa: E731
-    assert [
-        link for link in links if not there(link)
-    ] == []  # the drawn ones: networks/test_tutorial.py
     programs = re.findall(r"(?:python |`)((?:benchmarks|tests|src)/[\w/.-]+\w)", text)
     programs += re.findall(r"(?<=[ ,|])(tests/[\w/]+(?:\.py)?)", text)
     missing = {p for p in programs if not (ROOT / p).exists()} - {"src/sgld/samplers/NAME.py"}
@@ -332,7 +284,7 @@ def resolve(dotted):
 
 
 def test_the_reference_has_every_public_name():
-    directives = re.findall(r"^\.\. auto\w+:: sgld\.([\w.]+)", PAGES["api.md"], re.MULTILINE)
+    directives = re.findall(r"^\.\. auto\w+:: sgld\.([\w.]+)", PAGES["docs/api.md"], re.MULTILINE)
     assert len(directives) == len(set(directives))
     listed = {*directives}
     things = {
@@ -346,11 +298,26 @@ def test_the_reference_has_every_public_name():
     assert {f"torch.{name}" for name in names} <= listed
 
 
+def listed_pages():
+    """Return the pages that tables of contents reach from the first page."""
+    found, todo = set(), ["docs/index.md"]
+    while todo:
+        page = todo.pop()
+        found.add(page)
+        for tree in re.findall(r"```{toctree}\n(.*?)```", PAGES[page], re.DOTALL):
+            for line in tree.splitlines():
+                if not line.strip() or line.startswith(":"):
+                    continue
+                entry = re.sub(r".*<(.*)>", r"\1", line.strip())
+                paths = ((ROOT / page).parent).glob(f"{entry}.md")
+                names = [str(path.resolve().relative_to(ROOT)) for path in paths]
+                assert names, f"{page}: no page {entry}"
+                todo += [name for name in names if name not in found]
+    return found
+
+
 def test_every_page_of_the_site_is_reached_from_the_first():
-    text = PAGES["index.md"]
-    listed = {line for tree in re.findall(r"```{toctree}\n(.*?)```", text, re.DOTALL)
-              for line in tree.splitlines() if line and not line.startswith(":")}  # fmt: skip
-    assert listed == {name.removesuffix(".md") for name in PAGES} - {"index", "README"}
+    assert listed_pages() == PAGES.keys() - {"README.md"}
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -359,45 +326,6 @@ def test_no_table_says_a_thing_twice(name):
     for table in re.findall(r"(?:^\|.*\n)+", PAGES[name], re.MULTILINE):
         lines = table.splitlines()
         assert len(set(lines)) == len(lines)
-        if name in ("index.md", "rooms.md"):
-            first = [line.split("|")[1] for line in lines]
-            assert len(set(first)) == len(first)
-
-
-def rooms():
-    """The rooms of each row of the list, in its order."""
-    table = re.findall(r"^\| (`.*?`) \|", PAGES["rooms.md"], re.MULTILINE)
-    return [re.findall(r"`(\w+)`", row) for row in table]
-
-
-def test_every_room_stands_once_in_the_list():
-    source = ROOT / "src" / "sgld"
-    there = {path.stem for path in source.iterdir() if path.suffix == ".py" or path.is_dir()}
-    named = [name for row in rooms() for name in row]
-    assert sorted(named) == sorted(there - {"__init__", "__pycache__"})
-
-
-def imported_rooms(path, source):
-    """The rooms that a file imports when it is imported."""
-    above = ("sgld", *path.relative_to(source).parts[:-1])
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ImportFrom) and node.level:
-            home = [*above[: len(above) - node.level + 1], *(node.module or "").split(".")]
-            names = [alias.name for alias in node.names]
-            yield from [part for part in home if part][1:2] or names
-
-
-def test_a_room_imports_from_rooms_above_it():
-    source = ROOT / "src" / "sgld"
-    height = {name: row for row, names in enumerate(rooms()) for name in names}
-    found = {
-        (path.relative_to(source).parts[0].removesuffix(".py"), room)
-        for path in source.rglob("*.py")
-        for room in imported_rooms(path, source)
-    }
-    found = {(room, other) for room, other in found if room in height and other in height}
-    assert len(found) > 80
-    assert {(room, other) for room, other in found if height[other] > height[room]} == set()
 
 
 def test_docstrings_are_laid_out_for_the_site():
@@ -427,5 +355,7 @@ def test_docstrings_are_laid_out_for_the_site():
 def test_the_makefile_has_every_target_that_is_named():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for text in (*PAGES.values(), (ROOT / "CONTRIBUTING.md").read_text()):
-        named = re.findall(r"(?:^ {4}|`)make ([a-z-]+)", text, re.MULTILINE)
+        named = re.findall(r"`make ([a-z-]+)", text)
+        for _, content, _ in blocks(text):
+            named += re.findall(r"^(?:\$ )?make ([a-z-]+)", content, re.MULTILINE)
         assert set(named) <= targets

@@ -15,7 +15,7 @@ MODULES = sorted(
 )
 
 
-# the pages of docs/ that a test executes use the same doors
+# the pages of docs that test_docs.py runs use the same functions
 LONG = {
     "sgld.interfaces.arviz_criteria", "sgld.regression.update", "sgld.inference.prediction_halving",
     "sgld.inference.network_scores", "sgld.interfaces.sklearn",

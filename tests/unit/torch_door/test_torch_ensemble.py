@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -266,23 +265,3 @@ def test_arviz_gets_each_parameter_once_and_the_weights():
     assert {row.tobytes() for row in resampled} < kept  # some twice, others not at all
     with pytest.raises(UsageError, match="no draws yet"):
         st.Ensemble(Mixed()).to_arviz()
-
-
-def test_the_page_runs(tmp_path, monkeypatch, capsys):
-    text = (Path(__file__).parents[3] / "docs" / "pytorch.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4
-    monkeypatch.chdir(tmp_path)
-    state, names = torch.get_rng_state(), {}
-    for block in blocks:  # the last two go on with what the second made
-        exec(compile(block, "pytorch.md", "exec"), names)
-    torch.set_rng_state(state)
-    assert len(names["ensemble"]) == 20
-    (shown,) = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    printed = capsys.readouterr().out
-    words = [re.sub(r"\d[\d.e-]*", "#", out) for out in (printed, shown)]
-    assert words[0] == words[1]
-    numbers = [np.array(re.findall(r"\d[\d.e-]*", out), float) for out in (printed, shown)]
-    np.testing.assert_allclose(*numbers, rtol=0.1)
-    found = names["found"].probabilities
-    assert found[0, 1] > 0.95 and 0.25 < found[1, 1] < 0.75  # far from the boundary, and on it
