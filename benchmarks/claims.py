@@ -1,24 +1,22 @@
-"""Compare the figures that README and the docs state with stored and with measured ones.
+"""Compare the figures of README's speed table with stored and with measured ones.
 
     python benchmarks/claims.py [--only W1,W3 ...]   short versions of the benchmarks; name what moved
     python benchmarks/claims.py --store              the same, and store what was found
-    python benchmarks/claims.py --text               compare the text with what is stored
-    python benchmarks/claims.py --write              write what is stored into the text
+    python benchmarks/claims.py --text               compare the table in README with what is stored
+    python benchmarks/claims.py --write              write the table from what is stored
 
 `results/NAME.json` holds what `benchmarks/NAME.py --store` found: figures by name, each with its
 command, commit and date. `origin` says if a figure was stated in the text before tables were
-stored. In the Markdown a figure stands between marks,
-
-    <!--=speed/W1/.0f-->18<!--/-->             figure W1 of results/speed.json, in this format
-    <!--=bias/regression/lines-->  ...  <!--/-->   lines of a table, as they were printed
+stored. README's table under the heading "Speed" is made of the rows in `SPEED`.
 
 `results/short.json` holds the figures of the short versions. A figure has moved if it is now a third
-larger or smaller than stored there (an error: by more than .03 besides), or another word; the exit
+larger or smaller than stored there (an error: by more than .03 in addition), or another word; the exit
 status is then 1. Each short version takes seconds to two minutes, in a process of its own.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import time
@@ -29,55 +27,72 @@ from typing import Any
 import numpy as np
 
 import harness
-from harness import HERE, ROOT, Figure, command_line, fresh_process, store, stored, timed
+from harness import ROOT, Figure, command_line, fresh_process, store, stored, timed
 
-PAGES = (ROOT / "README.md", HERE / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-MARK = re.compile(r"<!--=([\w-]+)/([^/>]+)/([^>]*?)-->(.*?)<!--/-->", re.DOTALL)
+README = ROOT / "README.md"
+TABLE = re.compile(r"(^## Speed\n(?:(?!^## ).*\n)*?)((?:\|.*\n)+)", re.MULTILINE)
+HEADER = ("Task", "Compared with", "Result")
+# task, what it is compared with, (results/NAME.json, figure), how the figure is written
+SPEED = (
+    (
+        "SGLD steps, mixture with 2 parameters, batch 1", "BlackJAX, steps per second",
+        ("speed", "W1, 1 chain, x BlackJAX"), "{:.0f} times",
+    ),
+    (
+        "SGLD steps, logistic regression, 1,000,000 x 50, batch 500", "BlackJAX, steps per second",
+        ("speed", "W2, 1 chain, x BlackJAX"), "{:.2g} times",
+    ),
+    (
+        "Accurate posterior of that regression, compilation included", "NUTS, seconds",
+        ("time_to_accuracy", "NUTS over a first call"), "{:.2g} times faster",
+    ),
+    (
+        "The same, compiled", "NUTS, seconds",
+        ("time_to_accuracy", "NUTS over a later call"), "{:.2g} times faster",
+    ),
+    (
+        "The same, compiled", "mode search and one Hessian, seconds",
+        ("time_to_accuracy", "later calls, x mode + curvature"), "{:.2g} times the time",
+    ),
+)  # fmt: skip
 MAX_MOVE, MAX_ERROR_MOVE = 1 / 3, 0.03  # share of the stored figure; of an error, besides
 ACCURACY_PROBLEMS = (
     "gauss10", "logistic_correlated", "rand_poisson", "log_gamma", "beta_rare", "ordinal",
 )  # fmt: skip
 
 
-# -- the text --------------------------------------------------------------------------------
+# -- the table in README ---------------------------------------------------------------------
 
 
-def shown(value: Figure, how: str) -> str:
-    """Format a figure as the text states it: lines indented, a share below 1 without its 0."""
-    if how == "lines":
-        assert isinstance(value, list)
-        return "\n\n" + "\n".join(f"    {line}".rstrip() for line in value) + "\n\n"
-    if isinstance(value, str):
-        return value
-    return re.sub(r"\b0\.", ".", format(value, how))
+def speed_table(table: Callable[[str], dict[str, Any]] = stored) -> list[str]:
+    """Return the lines of the speed table. KeyError for a figure that is not stored."""
+    rows = [HEADER, ("---",) * len(HEADER)]
+    for task, peer, (name, figure), how in SPEED:
+        value = table(name)["figures"][figure]["value"]
+        if isinstance(value, str):  # a range of several rounds
+            how = re.sub(r"{.*?}", "{}", how)
+        rows.append((task, peer, how.format(value)))
+    return [f"| {' | '.join(row)} |" for row in rows]
 
 
 def rewritten(text: str, table: Callable[[str], dict[str, Any]] = stored) -> str:
-    """Return the text with every marked figure as stored. KeyError for an unknown name."""
-
-    def put(mark: re.Match[str]) -> str:
-        name, figure, how, _ = mark.groups()
-        value = table(name)["figures"][figure]["value"]
-        return f"<!--={name}/{figure}/{how}-->{shown(value, how)}<!--/-->"
-
-    return MARK.sub(put, text)
+    """Return the text of README with the speed table as stored. ValueError if it has no table."""
+    lines = "\n".join(speed_table(table)) + "\n"
+    found, count = TABLE.subn(lambda match: match[1] + lines, text)
+    if count != 1:
+        raise ValueError(f"README needs one table under the heading '## Speed'; found {count}.")
+    return found
 
 
-def differing(pages: tuple[Path, ...] = PAGES) -> list[str]:
-    """Return a sentence for every place where a page states something else than what is stored."""
-    lines = []
-    for page in pages:
-        for mark in MARK.finditer(text := page.read_text()):
-            name, figure, _, now = mark.groups()
-            put = MARK.fullmatch(rewritten(mark.group()))
-            assert put is not None
-            if put.group(4) != now:
-                line = text.count("\n", 0, mark.start()) + 1
-                lines.append(
-                    f"{page.relative_to(ROOT)}:{line}: {name}/{figure} is stored as "
-                    f"{put.group(4).strip()}, the text says {now.strip()}"
-                )
-    return lines
+def differing(page: Path = README) -> list[str]:
+    """Return a sentence for every line of the speed table that differs from what is stored."""
+    match = TABLE.search(page.read_text())
+    stated = match[2].splitlines() if match else []
+    return [
+        f"{page.name} says {now!r}; stored is {wanted!r}"
+        for now, wanted in itertools.zip_longest(stated, speed_table())
+        if now != wanted
+    ]
 
 
 # -- the short versions ----------------------------------------------------------------------
@@ -218,7 +233,7 @@ def _short(value: Figure) -> str:
 
 
 def smoke() -> None:
-    """Compare the text, and run one short version in a small form."""
+    """Compare the table, and run one short version in a small form."""
     known = stored("short")["figures"]
     for name, value in accuracy(("gauss10",)).items():
         was = known.get(f"accuracy: {name}", {"value": value})["value"]
@@ -228,8 +243,8 @@ def smoke() -> None:
 
 def main() -> None:
     options = {
-        "--text": {"action": "store_true", "help": "compare the text with what is stored"},
-        "--write": {"action": "store_true", "help": "write what is stored into the text"},
+        "--text": {"action": "store_true", "help": "compare README's table with what is stored"},
+        "--write": {"action": "store_true", "help": "write README's table from what is stored"},
     }
     results = harness.RESULTS
     args = command_line(__doc__, SHORT, options, parts=SHORT)
@@ -237,11 +252,10 @@ def main() -> None:
         harness.RESULTS = results
         smoke()
     if args.write:
-        for page in PAGES:
-            page.write_text(rewritten(page.read_text()))
+        README.write_text(rewritten(README.read_text()))
     if args.text or args.write:
         lines = differing()
-        print("\n".join(lines) or "the text states what is stored")
+        print("\n".join(lines) or "README states what is stored")
         sys.exit(bool(lines))
     began = time.monotonic()
     count = measure(args.only, args.store)
