@@ -34,7 +34,6 @@ PAGES = {str(page.relative_to(ROOT)): page.read_text() for page in FILES}
 BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```[ ]*$", re.MULTILINE | re.DOTALL)
 DRAWN = "images/drawn"  # pictures that a page draws; not kept by git
 MAX_MEAN_ERROR, MAX_SD_ERROR = 0.15, 0.07  # between two runs: in sds, and a share of the sd
-LEFT_OUT = "..."
 NUMBER = r"(?<![\w.])[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?(?!\w)"
 
 
@@ -96,17 +95,20 @@ def words(text):
 
 
 def parameters(text):
-    """Return the rows of tables with the columns `mean` and `sd`: {name: (mean, sd)}."""
+    """Return the rows of tables with the columns `mean` and `sd`: {name: (mean, sd)}.
+
+    Tables whose names have a heading (layers of a network) are left out.
+    """
     found, columns = {}, []
     for line in re.sub(r"[│|]", " ", text).splitlines():
         cells = line.split()
         if {"mean", "sd"} <= set(cells):
-            columns = cells if line[:1] == " " else cells[1:]
+            columns = cells if line[:1] == " " else []
         elif columns and len(cells) > len(columns):
-            row = dict(zip(columns, cells[-len(columns) :], strict=True))
+            row = cells[-len(columns) :]
             with contextlib.suppress(ValueError):
                 name = " ".join(cells[: -len(columns)])
-                found[name] = float(row["mean"]), float(row["sd"])
+                found[name] = tuple(float(row[columns.index(key)]) for key in ("mean", "sd"))
     return found
 
 
@@ -116,7 +118,7 @@ def differing(shown, printed):
         words(printed),
         re.split(r"^ *\.\.\. *$|\.\.\.(?=\n|\Z)", shown, flags=re.MULTILINE),
     )
-    for part in map(words, parts):
+    for part in filter(None, map(words, parts)):
         _, found, rest_after = rest.partition(part)
         if not found:
             return f"the page shows\n  {part}\nand it prints\n  {rest}"
