@@ -1,4 +1,4 @@
-"""Sphinx configuration: plain Markdown through myst, public docstrings through autodoc."""
+"""Configure Sphinx: Markdown through MyST, public docstrings through autodoc."""
 
 import importlib.util
 import sys
@@ -17,12 +17,13 @@ html_title = f"sgld {version}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
-smartquotes = False  # what is quoted is to be typed
+smartquotes = False  # quoted text is meant to be typed
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
+myst_enable_extensions = ["dollarmath"]
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-autodoc_typehints = "none"  # shapes and kinds are in the docstrings, in words
+autodoc_typehints = "none"  # docstrings describe shapes and types
 maximum_signature_line_length = 88
-# the page of PyTorch's door is made without PyTorch, which is large
+# the reference of sgld.torch can be built without PyTorch, which is large
 autodoc_mock_imports = [] if importlib.util.find_spec("torch") else ["torch"]

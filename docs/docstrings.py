@@ -1,4 +1,4 @@
-"""The package's docstrings for Sphinx: sections, items, equations and examples as they are laid out.
+"""Convert the docstrings of the package to reStructuredText for Sphinx.
 
 A docstring is text with backticks around code, blocks that are indented further (equations), and
 sections (`Args:`, `Attributes:`, `Returns:`, `Raises:`, `Example:`) whose items are `name: what it is`.
@@ -18,7 +18,7 @@ ITEM = re.compile(r"\*{0,2}\w+(?:(?:, ?| and )\*{0,2}\w+)*,?$")
 
 
 def text(line: str) -> str:
-    """A line of prose: code in double backticks, everything else as it stands."""
+    """Return a line of prose with code in double backticks and other characters escaped."""
     parts = re.split(r"(`[^`]+`)", line)
     return "".join(
         f"`{part}`" if part.startswith("`") else re.sub(r"([\\*|_<>])", r"\\\1", part)
@@ -27,12 +27,12 @@ def text(line: str) -> str:
 
 
 def indent_of(line: str) -> int:
-    """Spaces in front."""
+    """Count the spaces at the start of a line."""
     return len(line) - len(line.lstrip())
 
 
 def blocks(lines: list[str]) -> Iterator[list[str]]:
-    """Paragraphs: lines between empty ones."""
+    """Yield paragraphs: lines between empty ones."""
     block: list[str] = []
     for line in [*lines, ""]:
         if line.strip():
@@ -43,7 +43,7 @@ def blocks(lines: list[str]) -> Iterator[list[str]]:
 
 
 def items(body: list[str], base: int) -> Iterator[str]:
-    """The items of a section, a bullet each; what has no name is prose."""
+    """Yield the items of a section as bullets, and text without a name as prose."""
     for block in blocks(body):
         for line in block:
             name, colon, rest = line.strip().partition(":")
@@ -57,7 +57,7 @@ def items(body: list[str], base: int) -> Iterator[str]:
 
 
 def prose(block: list[str]) -> Iterator[str]:
-    """A paragraph, or an equation: indented, and so kept as it is."""
+    """Yield a paragraph, or an indented block such as an equation unchanged."""
     yield ""
     if indent_of(block[0]) >= 4:
         yield from ("::", "", *(f"    {line.strip()}" for line in block))
@@ -73,7 +73,7 @@ def prose(block: list[str]) -> Iterator[str]:
 
 
 def rendered(lines: list[str]) -> list[str]:
-    """A docstring in reStructuredText."""
+    """Convert the lines of a docstring to reStructuredText."""
     out: list[str] = []
     at = 0
     while at < len(lines):
@@ -102,12 +102,12 @@ def rendered(lines: list[str]) -> list[str]:
 
 
 def process(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """What autodoc calls with every docstring."""
+    """Convert a docstring in place; autodoc calls this for each one."""
     lines[:] = rendered(list(lines))
 
 
 def signature(*about: Any) -> tuple[str, str] | None:
-    """What autodoc calls with every signature: defaults that are objects by their names."""
+    """Replace defaults that are objects by their names; autodoc calls this for each signature."""
     given, returned = about[-2:]
     if given is None:
         return None
@@ -115,7 +115,7 @@ def signature(*about: Any) -> tuple[str, str] | None:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """As Sphinx asks of an extension."""
+    """Connect the two functions to autodoc."""
     app.connect("autodoc-process-docstring", process)
     app.connect("autodoc-process-signature", signature)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

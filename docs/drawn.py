@@ -1,36 +1,47 @@
-"""Pages whose pictures the build draws: their Python is run, in order, in the folder of the documentation."""
+"""Draw the pictures of pages whose code saves them in images/drawn, before the site is built.
+
+The Python of such a page runs in order, in a temporary folder.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import re
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
-PAGES = ("network-tutorial.md",)
-PICTURES = "images/drawn"  # as the pages call it; not kept by git
+PICTURES = "images/drawn"  # below docs; not kept by git
+
+
+def pages(folder: Path) -> list[Path]:
+    """Return the pages whose code saves a picture in images/drawn."""
+    saved = re.compile(rf'savefig\("[./]*{PICTURES}/')
+    found = (page for page in sorted(folder.glob("**/*.md")) if "_build" not in page.parts)
+    return [page for page in found if saved.search(page.read_text())]
 
 
 def blocks(text: str) -> list[str]:
-    """The Python of a page, in its order: fenced, or an indented assertion."""
-    return re.findall(
-        r"^```python\n(.*?)^```$|^ {4}(assert [^\n]*)$", text, re.MULTILINE | re.DOTALL
-    )
+    """Return the Python blocks of a page, in order."""
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def draw(folder: Path) -> dict[str, Any]:
-    """Run the pages of `folder`, which write their pictures there; the names of the last one."""
-    names: dict[str, Any] = {}
-    (folder / PICTURES).mkdir(parents=True, exist_ok=True)
-    with contextlib.chdir(folder):
-        for page in PAGES:
+def draw(folder: Path) -> None:
+    """Run the pages of a folder of documentation, and copy their pictures into it."""
+    for page in pages(folder):
+        with tempfile.TemporaryDirectory() as place:
+            (Path(place) / PICTURES).mkdir(parents=True)
+            below = Path(place) / page.relative_to(folder).parent
+            below.mkdir(exist_ok=True)
             names = {"__name__": "page"}
-            for fenced, line in blocks(Path(page).read_text()):
-                exec(compile(fenced or line, page, "exec"), names)
-    return names
+            with contextlib.chdir(below):
+                for block in blocks(page.read_text()):
+                    exec(compile(block, page.name, "exec"), names)
+            shutil.copytree(Path(place) / PICTURES, folder / PICTURES, dirs_exist_ok=True)
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Sphinx's: before the pages are read."""
+    """Draw before Sphinx reads the pages."""
     app.connect("builder-inited", lambda app: draw(Path(app.srcdir)))
     return {"parallel_read_safe": True}
