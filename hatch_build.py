@@ -1,9 +1,8 @@
-"""What a package index shows of README.md: a page that stands by itself.
+"""Provide the long description of the package: README.md as a page that stands by itself.
 
-Links in README.md lead to other files of this repository, which an index does not have, and there is
-no address of the repository yet to put before them. So the long description names the files instead,
-which come with the source distribution, and leaves the picture out. In a checkout, on a forge and in an
-editor README.md is shown as it is.
+README.md links to files of the repository, which a package index does not have, and the repository has no
+public address yet. The long description names those files instead, which come with the source
+distribution, and omits the picture.
 """
 
 from __future__ import annotations
@@ -16,26 +15,24 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PICTURE = re.compile(r"^!\[[^\]]*\]\((?!https?://)[^)]*\)\n+", re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?://|#)([^)]+)\)")
-REMARK = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 def standing_alone(text: str) -> str:
-    """README's text without pictures, remarks and links to files beside it.
+    """Return the text of README.md without pictures and links to files of the repository.
 
     Example:
       >>> standing_alone("See [how](docs/verdict.md).")
       'See how (`docs/verdict.md`).'
     """
-    text = REMARK.sub("", PICTURE.sub("", text))
-    return LINK.sub(r"\1 (`\2`)", text)
+    return LINK.sub(r"\1 (`\2`)", PICTURE.sub("", text))
 
 
 class Description(MetadataHookInterface):
-    """Hatchling's hook: `readme` of the metadata."""
+    """Hook of Hatchling for `readme` of the metadata."""
 
     PLUGIN_NAME = "custom"
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Put the long description where `readme` would name a file."""
+        """Set `readme` to the long description."""
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         metadata["readme"] = {"content-type": "text/markdown", "text": standing_alone(text)}
