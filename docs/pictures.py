@@ -9,16 +9,18 @@ such curve: the verdict stands in for it. Only the public interface of sgld is u
 from __future__ import annotations
 
 import sys
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
 
 import sgld
 
-TRACE_DRAWS = 400  # of each chain, in the panel on the left
+TRACE_DRAWS = 200  # of each chain in the panel on the left
 COLOURS = {"trusted": "#2e7d32", "biased": "#b3261e", "not mixed": "#a15c00", "unknown": "#5b4b9a"}
 
 
@@ -57,9 +59,10 @@ def picture(draws: sgld.Draws, values: np.ndarray, x: np.ndarray, density: np.nd
     colour = COLOURS[draws.verdict.word]
     figure = Figure((7.2, 2.5), layout="constrained")
     trace, marginal = figure.subplots(1, 2, width_ratios=(1.2, 1))
-    for chain in values[:4, -TRACE_DRAWS:]:
-        trace.plot(chain, lw=0.6)
-    trace.set(xlabel=f"last {TRACE_DRAWS} draws of each chain", ylabel="parameter")
+    every = max(1, values.shape[1] // TRACE_DRAWS)
+    for chain in values[:4]:
+        trace.plot(np.arange(0, values.shape[1], every), chain[::every], lw=0.6)
+    trace.set(xlabel="draw of each chain", ylabel="parameter")
     marginal.hist(
         values.ravel(),
         bins=60,
@@ -106,7 +109,10 @@ def main(folder: Path) -> None:
     """Write the pictures to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in pictures().items():
-        figure.savefig(folder / f"{name}.png", dpi=100)
+        drawn = BytesIO()
+        figure.savefig(drawn, dpi=100)
+        few_colours = Image.open(drawn).convert("RGB").quantize(64)  # a third of the bytes
+        few_colours.save(folder / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":
