@@ -69,9 +69,9 @@ def newton_mode(
 ) -> tuple[Float[np.ndarray, " d"], float, int, bool]:
     """Return (z, log density, steps, converged) of a damped Newton ascent.
 
-    The search has converged when the Newton decrement g^T J^{-1} g is below 1e-6, which puts the mode within
-    .001 posterior sd, or when a step has `arrived` at a point that the caller knows. Where the curvature J is
-    not positive definite, or a step does not raise the density, J + mu diag|J| is used with growing mu.
+    The search has converged when the Newton decrement g^T J^{-1} g is below 1e-6: the mode is then within .001
+    posterior sd. It also ends when a step has `arrived` at a point that the caller knows. Where the curvature J
+    is not positive definite, or a step does not raise the density, J + mu diag|J| is used with growing mu.
 
     With rows and many parameters, as in a network, MAX_INDEFINITE_STEPS indefinite curvatures in a row mean a
     saddle, and the search stops. A definite curvature is reused for further steps as long as they are good,
@@ -188,9 +188,9 @@ def more_modes(
 ) -> list[AtMode]:
     """Find modes besides those `known`, given several at `places`, the first of them `base`.
 
-    Modes occur in lattices (a phase, an angle) and as mirror images. Starts are every mode moved to both sides
-    by the shortest difference between two, every mode's image in the first and the first's in every one, and
-    a new round of wide starts.
+    Modes occur in lattices (a phase, an angle) and as mirror images. The starts are every mode moved to both
+    sides by the shortest difference between two, and every mode's image in the first and the first's in every
+    one. A new round of wide starts follows.
     """
     ways = places[1:] - places[0]
     lengths = np.linalg.norm(base.gaussian.whiten(places[1:]), axis=1)

@@ -42,8 +42,8 @@ def check_proper(problem: Problem, laplace: Laplace) -> None:
 
     The lines are the path of the mode's search, the parameter that moved furthest, and the directions of least
     curvature at the mode, absolute and relative to each parameter's own. The start is tested too. With more
-    columns than rows and a free scale, the search ends where that scale is 0, and the curvature there does not
-    show that coefficients with a flat prior are undetermined.
+    columns than rows and a free scale, the search ends where that scale is 0. The curvature there does not show
+    that coefficients with a flat prior are undetermined.
     """
     moved = laplace.center - np.asarray(problem.start, np.float64)
     lines = [moved, np.where(np.abs(moved) == np.abs(moved).max(), moved, 0.0), laplace.flattest]

@@ -14,10 +14,10 @@ Gaussian does not detect it.
 
 Profiles are bent rays, with the other parameters maximised at each point.
 
-A straight ray leaves a curved plateau at once. In a curve a (1 - exp(-r x)) that is flat above some rate r,
-log r and a follow a line together near the mode, but far out log r alone is free. The others are maximised
-where the gradient at 4 and 14 sds shows that they would gain by moving, or their curvature shows that they are
-wider than at the mode, as in a halo of some of many parameters:
+A straight ray leaves a curved plateau at once. An example is a curve a (1 - exp(-r x)) that is flat above some
+rate r: near the mode log r and a follow a line together, but far out log r alone is free. The others are
+maximised where the gradient at 4 and 14 sds shows that they would gain by moving. They are also maximised where
+their curvature shows that they are wider than at the mode, as in a halo of some of many parameters:
 
     p(t) ~ max over the others of the density at theta_i = m_i + t sd_i, times det(J_others)^{-1/2},
 
