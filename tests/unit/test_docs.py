@@ -34,6 +34,7 @@ PAGES = {str(page.relative_to(ROOT)): page.read_text() for page in FILES}
 BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```[ ]*$", re.MULTILINE | re.DOTALL)
 DRAWN = "images/drawn"  # pictures that a page draws; not kept by git
 MAX_MEAN_ERROR, MAX_SD_ERROR = 0.15, 0.07  # between two runs: in sds, and a share of the sd
+LEFT_OUT = "..."
 NUMBER = r"(?<![\w.])[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?(?!\w)"
 
 
@@ -94,40 +95,39 @@ def words(text):
     return " ".join(re.sub(NUMBER, "#", text).split())
 
 
-def parameters(text):
-    """Return the rows of tables with the columns `mean` and `sd`: {name: (mean, sd)}.
+def tables(text):
+    """Return the rows of tables with the columns `mean` and `sd`, {name: (mean, sd)}, and all other lines.
 
-    Tables whose names have a heading (layers of a network) are left out.
+    Which columns a table has can depend on the digits of its numbers. Tables whose names have a heading
+    (layers of a network) are among the other lines.
     """
-    found, columns = {}, []
-    for line in re.sub(r"[│|]", " ", text).splitlines():
+    found, columns, others = {}, [], []
+    for line in text.splitlines():
         cells = line.split()
-        if {"mean", "sd"} <= set(cells):
-            columns = cells if line[:1] == " " else []
-        elif columns and len(cells) > len(columns):
-            row = cells[-len(columns) :]
-            with contextlib.suppress(ValueError):
-                name = " ".join(cells[: -len(columns)])
-                found[name] = tuple(float(row[columns.index(key)]) for key in ("mean", "sd"))
-    return found
+        if {"mean", "sd"} <= set(cells) and line.startswith(" "):
+            columns = cells
+        elif columns and len(cells) > len(columns) and re.fullmatch(rf"{NUMBER}|nan|-", cells[-1]):
+            first = [cells[columns.index(key) - len(columns)] for key in ("mean", "sd")]
+            found[" ".join(cells[: -len(columns)])] = tuple(map(float, first))
+        elif cells != ["corrected"]:
+            columns = columns if cells == [LEFT_OUT] else []
+            others.append(line)
+    return found, "\n".join(others)
 
 
 def differing(shown, printed):
     """Return what a page shows and was not printed, or None."""
-    rest, parts = (
-        words(printed),
-        re.split(r"^ *\.\.\. *$|\.\.\.(?=\n|\Z)", shown, flags=re.MULTILINE),
-    )
+    (shown_rows, shown), (rows, rest) = tables(shown), tables(printed)
+    rest, parts = words(rest), re.split(r"^ *\.\.\. *$|\.\.\.(?=\n|\Z)", shown, flags=re.MULTILINE)
     for part in filter(None, map(words, parts)):
         _, found, rest_after = rest.partition(part)
         if not found:
             return f"the page shows\n  {part}\nand it prints\n  {rest}"
         rest = rest_after
-    there = parameters(printed)
-    for name, (mean, sd) in parameters(shown).items():
-        if name not in there:
+    for name, (mean, sd) in shown_rows.items():
+        if name not in rows:
             return f"no row {name!r} is printed"
-        now, scale = there[name]
+        now, scale = rows[name]
         if abs(now - mean) > MAX_MEAN_ERROR * scale or abs(scale - sd) > MAX_SD_ERROR * sd:
             return f"{name}: the page shows {mean} ({sd}), and it prints {now} ({scale})"
     return None
