@@ -303,12 +303,12 @@ NETWORKS = [
     ),
     Mutant(
         "networks: nobody looks for other starts",
-        "    if verdict.word in CONFIRMED_VERDICTS:\n        seen, verdict", "    if not verdict.word:\n        seen, verdict",
+        "    if verdict.word not in CONFIRMED_VERDICTS:\n        return", "    if verdict.word:\n        return",
         OTHER + "test_chains_that_began_at_one_of_two_functions",
     ),
     Mutant(
         "networks: gradients of another function are not looked for",
-        "misses=misses_of_gradients(problem, z, until)", "misses=0.0",
+        "misses = partial(misses_of_gradients, problem, z, until)", "misses = float",
         AGAIN + "test_a_run_by_another_functions_gradients_is_not_trusted",
     ),
     Mutant(

@@ -140,53 +140,63 @@ def misses_of_gradients(
     nan where the time `until` (of time.monotonic) came first; None where the density is computed in half precision,
     whose rounding is as large.
     """
-    begins, ends = lines_between(z)
-    if not len(begins):
-        return 0.0
     some = problem.first(min(problem.num_data, MAX_RISING_ROWS)) if problem.has_rows else problem
     some = some.as_one_batch() if some.has_rows else some
     if "f16[" in str(jax.make_jaxpr(_density)(some, some.start)):  # float16 or bfloat16
         return None
 
-    def rises(to: np.ndarray, lines: np.ndarray) -> np.ndarray:
-        return _in_fours(
-            lambda k: _rises(some, some.on_host(begins[k]), some.on_host(to[k])), lines
-        )
+    def in_fours(
+        f: Callable[..., Array], begins: np.ndarray, ends: np.ndarray, *nodes: np.ndarray
+    ) -> np.ndarray:
+        count, found = len(begins), []
+        for first in range(0, count, WORST_LINES):  # always as many lines, to compile once
+            lines = np.resize(np.arange(first, min(first + WORST_LINES, count)), WORST_LINES)
+            arguments = map(some.on_host, (begins[lines], ends[lines], *nodes))
+            found.append(np.asarray(f(some, *arguments), np.float64))
+        return np.concatenate(found)[:count]
+
+    rises, integrals = partial(in_fours, _rises), partial(in_fours, _integrals)
+    return gradient_misses(z, problem.layout.dtype, rises, integrals, until)
+
+
+def gradient_misses(
+    z: Float[np.ndarray, "draw chain d"],
+    dtype: Any,
+    rises: Callable[..., np.ndarray],
+    integrals: Callable[..., np.ndarray],
+    until: float,
+) -> float:
+    """Return the root mean square of what integrated gradients miss along lines between draws.
+
+    The result is 0 if no chain moves, and NaN if the time `until` (of time.monotonic) comes first.
+
+    Args:
+      z: positions of draws.
+      dtype: of the positions at which the density is computed.
+      rises: (begins, ends) -> the change in log density along each line.
+      integrals: (begins, ends, nodes, weights) -> the quadrature of the gradient at these nodes.
+    """
+    begins, ends = lines_between(z)
+    if not len(begins):
+        return 0.0
 
     def integral(lines: np.ndarray, panels: int) -> np.ndarray:
-        nodes = [some.on_host(part.reshape(panels, -1)) for part in quadrature(panels)]
-
-        def along(k: np.ndarray) -> np.ndarray:
-            begin, end, total = some.on_host(begins[k]), some.on_host(ends[k]), np.zeros(len(k))
-            for at, share in zip(*nodes, strict=True):
-                if time.monotonic() > until:
-                    raise Over
-                total += np.asarray(_integrals(some, begin, end, at, share), np.float64)
-            return total
-
-        return _in_fours(along, lines)
+        total = np.zeros(len(lines))
+        for nodes in zip(*(part.reshape(panels, -1) for part in quadrature(panels)), strict=True):
+            if time.monotonic() > until:
+                raise Over
+            total += integrals(begins[lines], ends[lines], *nodes)
+        return total
 
     def rounding(lines: np.ndarray) -> float:
-        beside = np.nextafter(ends.astype(problem.layout.dtype), np.inf)
-        return 4 * size_of(rises(beside, lines) - rises(ends, lines))
+        begin, end = begins[lines], ends[lines]
+        beside = np.nextafter(end.astype(dtype), np.inf)
+        return 4 * size_of(rises(begin, beside) - rises(begin, end))
 
     try:
-        return missed(
-            rises(ends, np.arange(len(ends))), integral, rounding, PANELS_BETWEEN, MAX_KINK_SHARE
-        )
+        return missed(rises(begins, ends), integral, rounding, PANELS_BETWEEN, MAX_KINK_SHARE)
     except Over:
         return math.nan
-
-
-def _in_fours(
-    f: Callable[[Int[np.ndarray, " k"]], Any], lines: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"]:
-    """f of some lines after others, always of as many, so that it is compiled once."""
-    parts = [
-        np.resize(lines[at : at + WORST_LINES], WORST_LINES)
-        for at in range(0, len(lines), WORST_LINES)
-    ]
-    return np.concatenate([np.asarray(f(part), np.float64) for part in parts])[: len(lines)]
 
 
 @jax.jit
@@ -406,7 +416,7 @@ def judged_by_predictions(
     seen = _seen_by(problem, plan, late, draws.healthy, draws.failures)
     verdict = judge_predictions(seen)
     if verdict.word in CONFIRMED_VERDICTS:
-        seen, verdict = _looked_again(problem, plan, ask, seen, raw, draws.healthy, until)
+        seen, verdict = _confirmed(problem, plan, ask, seen, raw, draws.healthy, until)
     z = None if raw.z is None else np.moveaxis(raw.z, 0, 1)
     if z is not None and len(draws.healthy) < len(z):
         z = z[draws.healthy]
@@ -416,7 +426,37 @@ def judged_by_predictions(
     return draws.with_verdict(with_details(verdict, seen, z))
 
 
-def _looked_again(
+def confirmed(
+    seen: Seen,
+    rows: OtherRows | None,
+    weights: Float[np.ndarray, "chain draw"],
+    misses: Callable[[], float | None],
+    restarts: Callable[[Seen], OtherStarts | None],
+) -> tuple[Seen, Verdict]:
+    """Return `seen` and the verdict after the checks of a run that would otherwise be trusted.
+
+    Args:
+      seen: the run.
+      rows: rows that are not probe rows, with predictions of draws there.
+      weights: of the draws that predict `rows`; they sum to 1.
+      misses: measures what gradients miss of changes in log density.
+      restarts: returns chains from other starts; it is called only if the other checks pass.
+    """
+    with stage("verdict"):
+        if rows is not None:
+            seen = replace(seen, rows_r_hat=rows.r_hat(weights), rows_allowed=rows.allowed)
+        seen = replace(seen, misses=misses())
+        verdict = judge_predictions(seen)
+    if verdict.word not in CONFIRMED_VERDICTS:
+        return seen, verdict
+    found = restarts(seen)
+    with stage("verdict"):
+        unlike = 0 if rows is None or found is None else rows.unlike(found.z[found.matters])
+        seen = replace(seen, others=found, rows_unlike=unlike)
+    return seen, judge_predictions(seen)
+
+
+def _confirmed(
     problem: Problem,
     plan: Plan,
     ask: Request,
@@ -425,31 +465,21 @@ def _looked_again(
     healthy: np.ndarray,
     until: float,
 ) -> tuple[Seen, Verdict]:
-    """With what positions show of other rows and of gradients, and chains from other starts; the last where the rest is right."""
-    rows = None
+    """Return the result of `confirmed`; without positions, only restarts are checked."""
+    rows, misses, weights = None, lambda: None, np.empty((0, 0))
     if raw.z is not None and problem.mesh is None and problem.has_rows:
+        few = np.unique(np.linspace(0, len(raw.z) - 1, MAX_CHECKED_DRAWS).astype(int))
+        z = raw.z[np.ix_(few, healthy)]
+        gradients = raw.num_steps * (plan.setup.batch_size or problem.num_data)
         with stage("verdict"):
-            few = np.unique(np.linspace(0, len(raw.z) - 1, MAX_CHECKED_DRAWS).astype(int))
-            z = raw.z[np.ix_(few, healthy)]
-            weights = np.broadcast_to(raw.step_size[few], z.shape[1::-1]).astype(np.float64)
-            rows = other_rows(
-                problem, z, raw.num_steps * (plan.setup.batch_size or problem.num_data)
-            )
-            if rows is not None:
-                r_hat = rows.r_hat(weights / weights.sum())
-                seen = replace(seen, rows_r_hat=r_hat, rows_allowed=rows.allowed)
-            if not seen.exact:
-                seen = replace(seen, misses=misses_of_gradients(problem, z, until))
-    verdict = judge_predictions(seen)
-    if verdict.word in CONFIRMED_VERDICTS:
-        ends = np.asarray(raw.last, np.float64)[healthy]
-        others = from_other_starts(problem, ask, ends, float(raw.temperature[-1]), seen)
-        seen = replace(seen, others=others)
-        if rows is not None and others is not None:
-            with stage("verdict"):
-                seen = replace(seen, rows_unlike=rows.unlike(others.z[others.matters]))
-        verdict = judge_predictions(seen)
-    return seen, verdict
+            rows = other_rows(problem, z, gradients)
+        weights = np.broadcast_to(raw.step_size[few], z.shape[1::-1]).astype(np.float64)
+        weights /= weights.sum()
+        if not seen.exact:
+            misses = partial(misses_of_gradients, problem, z, until)
+    ends = np.asarray(raw.last, np.float64)[healthy]
+    restarts = partial(from_other_starts, problem, ask, ends, float(raw.temperature[-1]))
+    return confirmed(seen, rows, weights, misses, restarts)
 
 
 def _as_reported(draws: Draws, layers: Layers, z: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from .sample import sample
 
 
 @dataclass(frozen=True)
-class HalvedPredictions:
+class HalvedPredictions(Change):
     """What half the step changes, of predictions at probe rows.
 
     Attributes:
@@ -43,30 +43,22 @@ class HalvedPredictions:
       (False, 'biased')
     """
 
-    sd_ratio: Float[np.ndarray, " m"]
-    sd_ratio_se: Float[np.ndarray, " m"]
-    mean_shift: Float[np.ndarray, " m"]
-    variation: float | None
     draws: Draws
     first: Draws
 
     @property
     def agrees(self) -> bool:
-        """Whether sds are within 5%, and probabilities within .01 or means within .15 sd, but for noise.
+        """Report whether sds agree within 5%, and probabilities within .01 or means within .15 sd, up to noise.
 
-        The sds together: the median ratio, whose noise is small, for what a step does to all of them,
-        and the largest, beyond its noise, for what it does to one.
+        The check uses the median ratio of sds, whose noise is small, for an effect on all of them. It uses the
+        largest ratio, beyond its noise, for an effect on one.
         """
-        return self._change.agrees and not self.draws.failures
+        return super().agrees and not self.draws.failures
 
     @property
     def verdict(self) -> Verdict:
-        """The run's own word where it is worse than `unknown`; else what half the step says."""
-        return self._change.verdict(self.first.verdict, failed=bool(self.draws.failures))
-
-    @property
-    def _change(self) -> Change:
-        return Change(self.sd_ratio, self.sd_ratio_se, self.mean_shift, self.variation)
+        """Return the run's verdict if it is worse than `unknown`, otherwise that of step halving."""
+        return self.judge(self.first.verdict, failed=bool(self.draws.failures))
 
     def __str__(self) -> str:
         return str(self.verdict)
@@ -137,7 +129,8 @@ def step_halving(
     problem = prepare(posterior, data, ends[0])
     found = predictions_of(problem)
     one, two = (_at(found, problem.target, run) for run in (draws, joined))
-    return _compared(found, one, two, draws, joined)
+    change = compared(found.kind, one, two, draws.weights, joined.weights)
+    return HalvedPredictions(**vars(change), draws=joined, first=draws)
 
 
 def _joined(runs: list[Draws]) -> Draws:
@@ -156,12 +149,3 @@ def _at(found: Predictions, target: Target, draws: Draws) -> Float[np.ndarray, "
 def _predicted(found: Predictions, target: Target, positions: Any) -> Any:
     one = lambda position: found.of_position(target, position)  # noqa: E731
     return jax.lax.map(lambda chain: jax.lax.map(one, chain), positions)
-
-
-def _compared(
-    found: Predictions, one: np.ndarray, two: np.ndarray, draws: Draws, half: Draws
-) -> HalvedPredictions:
-    change = compared(found.kind, one, two, draws.weights, half.weights)
-    return HalvedPredictions(
-        change.sd_ratio, change.sd_ratio_se, change.mean_shift, change.variation, half, draws
-    )

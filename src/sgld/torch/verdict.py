@@ -8,14 +8,14 @@ Chains of a module from other starts, for a run whose own chains agree; as run/o
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
-from ..core.progress import Over, stage
+from ..core.progress import stage
 from ..diagnostics.function_space.other_chains import (
     ROWS_PER_CALL,
     OtherRows,
@@ -34,16 +34,8 @@ from ..diagnostics.function_space.verdict import (
     temperatures,
     with_details,
 )
-from ..diagnostics.hidden_mass import (
-    MAX_KINK_SHARE,
-    MAX_RISING_ROWS,
-    PANELS_BETWEEN,
-    lines_between,
-    missed,
-    quadrature,
-    size_of,
-)
-from ..inference.function_space import CONFIRMED_VERDICTS
+from ..diagnostics.hidden_mass import MAX_RISING_ROWS
+from ..inference.function_space import CONFIRMED_VERDICTS, confirmed, gradient_misses
 from ..inference.tuning import network_rules as rule
 from ..results.verdict import Verdict
 from .chains import MAX_KEPT_DRAWS, Chains, Lengths, most_draws
@@ -86,37 +78,23 @@ def misses_of_gradients(target: Target, z: np.ndarray, until: float = math.inf) 
     nan where the time `until` (of time.monotonic) came first; None where the module computes in half precision,
     whose rounding is as large.
     """
-    begins, ends = lines_between(np.moveaxis(z, 0, 1))
-    if not len(begins):
-        return 0.0
     if target.narrow:
         return None
     batch = target.rows.first(MAX_RISING_ROWS)
     to = lambda values: torch.from_numpy(np.ascontiguousarray(values)).to(target.prior.scale)  # noqa: E731
 
-    def rises(ends: np.ndarray, begins: np.ndarray) -> np.ndarray:
-        one, other = (target.value(to(side), batch).double() for side in (ends, begins))
-        return (one - other).cpu().numpy()
+    def rises(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        one, other = (target.value(to(side), batch).double() for side in (begins, ends))
+        return (other - one).cpu().numpy()
 
-    def integral(lines: np.ndarray, panels: int) -> np.ndarray:
-        begin, away = to(begins[lines]), to(ends[lines] - begins[lines])
-        total = np.zeros(len(lines))
-        for at, share in zip(*quadrature(panels), strict=True):
-            if time.monotonic() > until:
-                raise Over
-            slope = (target.gradient(begin + at * away, batch, 1.0) * away).sum(1)
+    def integrals(begins: np.ndarray, ends: np.ndarray, at: Any, shares: Any) -> np.ndarray:
+        begin, away, total = to(begins), to(ends - begins), np.zeros(len(begins))
+        for place, share in zip(at, shares, strict=True):
+            slope = (target.gradient(begin + place * away, batch, 1.0) * away).sum(1)
             total += share * slope.double().cpu().numpy()
         return total
 
-    def rounding(lines: np.ndarray) -> float:
-        there = to(ends[lines])
-        beside = torch.nextafter(there, torch.full_like(there, torch.inf)).cpu().numpy()
-        return 4 * size_of(rises(beside, ends[lines]))
-
-    try:
-        return missed(rises(ends, begins), integral, rounding, PANELS_BETWEEN, MAX_KINK_SHARE)
-    except Over:
-        return math.nan
+    return gradient_misses(np.moveaxis(z, 0, 1), z.dtype, rises, integrals, until)
 
 
 # -- other starts --------------------------------------------------------------------------
@@ -126,12 +104,10 @@ OTHER_ROWS_STREAM = 15  # of the host's generator
 
 
 @stage("other starts", whole=True)
-def from_other_starts(
-    chains: Chains, asked: Asked, until: float, run: np.ndarray
-) -> OtherStarts | None:
+def from_other_starts(chains: Chains, asked: Asked, until: float, run: Seen) -> OtherStarts | None:
     """What they predict; None where too few are affordable, or none stayed finite.
 
-    Past the time `until` optimisers and stages are cut short; `run` is what the chains predicted.
+    Past the time `until` optimisers and stages are cut short; `run` is what was seen of the run.
     """
     target, probe = chains.motion.target, chains.probe
     whole = chains.motion.order.batch_size is None
@@ -151,7 +127,7 @@ def from_other_starts(
         state = motion.moved(state, number * rule.STRETCH_STEPS, rule.STRETCH_STEPS)
         if number >= rule.STRETCHES // 2:
             looks.append(target.predicted(state.z, probe).cpu().numpy())
-    predicted = settled(target.kind, np.array(looks), run)
+    predicted = settled(target.kind, np.array(looks), run.predicted)
     good = np.isfinite(predicted).all(axis=(1, 2)) & ~target.lost(state.z).cpu().numpy()
     if not good.any():
         return None
@@ -217,10 +193,10 @@ def seen(chains: Chains, asked: Asked) -> Seen:
     """What the draws of the chains that did not fail showed."""
     predicted = _predicted(chains, first_draw(chains, asked))
     kinetic = np.stack(chains.record.kinetic[first_draw(chains, asked) :], 1)[chains.healthy]
-    target, shape = chains.motion.target, predicted.shape[:2]
+    target = chains.motion.target
     return Seen(
         target.kind, predicted, kinetic.astype(np.float64) if len(kinetic) else None,
-        np.full(shape, 1 / max(1, np.prod(shape))), target.weights.layers,
+        even_weights(predicted), target.weights.layers,
         _failures(chains.record.failed_at, asked), asked.step_size is not None,
         halving="ensemble.step_halving()", by_density="",
     )  # fmt: skip
@@ -238,20 +214,13 @@ def looked_further(chains: Chains, asked: Asked, first: Verdict, until: float) -
         return verdict
     target = chains.motion.target
     _, z = chains.record.kept_from(first_draw(chains, asked), MAX_KEPT_DRAWS)
-    z, rows = z[chains.healthy], None
+    z = z[chains.healthy]
     if verdict.word in CONFIRMED_VERDICTS:
         gradients = chains.step * (chains.motion.order.batch_size or target.rows.num_data)
         rows = other_rows(target, chains.probe, z, gradients)
-        found = replace(found, misses=misses_of_gradients(target, z, until))
-        if rows is not None:
-            r_hat = rows.r_hat(np.full(z.shape[:2], 1 / z[..., 0].size))
-            found = replace(found, rows_r_hat=r_hat, rows_allowed=rows.allowed)
-        verdict = judge_predictions(found)
-    if verdict.word in CONFIRMED_VERDICTS:
-        others = from_other_starts(chains, asked, until, found.predicted)
-        unlike = 0 if rows is None or others is None else rows.unlike(others.z[others.matters])
-        found = replace(found, others=others, rows_unlike=unlike)
-        verdict = judge_predictions(found)
+        misses = partial(misses_of_gradients, target, z, until)
+        restarts = partial(from_other_starts, chains, asked, until)
+        found, verdict = confirmed(found, rows, even_weights(z), misses, restarts)
     return with_details(verdict, found, z)
 
 
@@ -277,10 +246,14 @@ def half_the_step(chains: Chains, asked: Asked) -> tuple[Change, bool]:
     other.run(lambda run: run.record.count, float("inf"), lambda run, now: None)
     both = [chain for chain in other.healthy if chain in healthy]
     one, two = (np.stack(run.record.predicted[start:], 1) for run, start in ((chains, first), (other, 0)))  # fmt: skip
-    even = lambda values: np.full(values.shape[:2], 1 / np.prod(values.shape[:2]))  # noqa: E731
     one, two = one[healthy], two[both]
-    change = compared(chains.motion.target.kind, one, two, even(one), even(two))
+    change = compared(chains.motion.target.kind, one, two, even_weights(one), even_weights(two))
     return change, len(both) < len(healthy)
+
+
+def even_weights(values: np.ndarray) -> np.ndarray:
+    """Return equal weights [chain, draw] of values [chain, draw, ...]."""
+    return np.full(values.shape[:2], 1 / max(1, math.prod(values.shape[:2])))
 
 
 def _predicted(chains: Chains, first: int) -> np.ndarray:

@@ -339,7 +339,7 @@ def test_half_the_step_settles_a_doubt_and_nothing_that_nobody_looked_for(unseen
     agrees = Change(np.ones(3), np.full(3, 0.01), np.zeros(3), None)
     first, other = (judge_predictions(seen(**doubt, **more)) for more in ({}, unseen))
     assert first.word == other.word == "unknown" and first.reasons == other.reasons
-    assert agrees.verdict(first).word == "trusted"
+    assert agrees.judge(first).word == "trusted"
     found = agrees.verdict(other)
     assert found.word == "unknown" and "want of time" in found.reasons[0]
 

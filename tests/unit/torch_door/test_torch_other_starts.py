@@ -42,7 +42,7 @@ def test_a_run_near_one_of_two_functions_is_unlike_others(monkeypatch):
     )  # fmt: skip
     chains, asked = ensemble._run
     run = verdict.seen(chains, asked)
-    found = others.from_other_starts(chains, asked, math.inf, run.predicted)
+    found = others.from_other_starts(chains, asked, math.inf, run)
     assert found is not None and found.tried >= rule.MIN_OTHER_STARTS
     assert 0 < found.unlike(run.kind, run.predicted) < found.tried
 

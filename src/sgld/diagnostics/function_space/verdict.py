@@ -456,10 +456,10 @@ class Change:
             where = f"probabilities by {self.variation:.4f}"
         return f"{HALF_STEP} changes predictions' sds by {100 * abs(ratio - 1):.0f}% and {where}"
 
-    def verdict(self, first: Verdict, *, failed: bool = False) -> Verdict:
-        """The first run's own where it is worse than `unknown`; else what half the step says.
+    def judge(self, first: Verdict, *, failed: bool = False) -> Verdict:
+        """Return the first run's verdict if it is worse than `unknown`, otherwise that of step halving.
 
-        `failed` says whether a chain of the second run did.
+        `failed` says whether a chain of the second run failed.
         """
         if first.word in ("biased", "not mixed"):
             return first
