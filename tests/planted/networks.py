@@ -298,7 +298,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: other starts are not followed whatever they predict",
-        "looks.append(met(run.kind, there(z), run.predicted))", "looks.append(True)",
+        "looks.append(met(run.kind, backend.predicted(z), run.predicted))", "looks.append(True)",
         OTHER + "test_two_looks_in_a_row_that_find_nothing_new_end_it_and_not_one",
     ),
     Mutant(
@@ -429,7 +429,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: a stage takes chains along that it lost",
-        "z = jnp.where(lost[:, None], z, new)", "z = new",
+        "z = backend.restored(lost, z, new)", "z = new",
         OTHER + "test_a_stage_in_which_chains_fail_goes_for_nothing",
     ),
     Mutant(
@@ -439,7 +439,8 @@ NETWORKS = [
     ),
     Mutant(
         "networks: a chain that ran away is kept as long as it is finite",
-        "return ~(after >= before - rule.most_fallen(problem.dimension, T))", "return ~jnp.isfinite(after)",
+        "return ~(after >= before - rule.most_fallen(backend.problem.dimension, backend.temperature))",
+        "return ~np.isfinite(after)",
         PATH + "test_a_chain_whose_density_fell_further_than_noise_takes_it_is_lost",
     ),
     Mutant(

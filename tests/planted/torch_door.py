@@ -214,7 +214,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: the metric without the prior",
-        "(squares + target.prior.narrowness(z).mean(0))", "(squares + 0)",
+        "(squares + target.prior.narrowness(z)).cpu()", "squares.cpu()",
         SAMPLE + "test_metric_and_stiffest_direction_are_those_of_the_hessian",
     ),
     Mutant(
@@ -323,7 +323,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: chains that were lost in a stage stay lost",
-        "z = torch.where(lost, z, state.z)", "z = state.z",
+        "to(old.device)[:, None], old, new)", "to(old.device)[:, None], new, new)",
         SAMPLE + "test_stages_that_diverge_are_taken_back_with_a_smaller_step",
     ),
     Mutant(

@@ -32,14 +32,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..core.devices import sent
-from ..core.progress import Over, stage
+from ..core.progress import Over, past, stage
 from ..diagnostics.function_space.other_chains import (
     ROWS_PER_CALL,
     OtherRows,
     OtherStarts,
-    met,
     others,
-    settled,
 )
 from ..diagnostics.function_space.predictions import Predictions, predictions_of
 from ..diagnostics.function_space.temperature import Layers
@@ -61,7 +59,6 @@ from ..diagnostics.hidden_mass import (
     quadrature,
     size_of,
 )
-from ..model import sums
 from ..model.problem import Problem, Request, is_auto
 from ..model.sums import row_values
 from ..results.draws import Draws
@@ -74,7 +71,8 @@ from .kept import Keep
 from .outcome import kept_draws, only, reported_draws, sampling_only, where_held, within_support
 from .sink import Raw
 from .tuning import network_rules as rule
-from .tuning.network import fisher, moved, optimiser_ends, other_starts_affordable, tuned
+from .tuning.network import JaxBackend, optimiser_ends, other_starts_affordable
+from .tuning.network_backend import finite_starts, followed, log_masses
 from .tuning.network_rules import affordable, first_draw, most_kept
 from .tuning.parts import plain_batches, prepared
 
@@ -287,64 +285,16 @@ def _looked_for(
         seed=ask.seed + rule.OTHER_STARTS_SEED,
     )  # fmt: skip
     gradient, batched = plain_batches(whole, ask)
-    starts = optimiser_ends(whole, ask, elsewhere=True)
+    starts, until = optimiser_ends(whole, ask, elsewhere=True), past(rule.TUNING_CLOCK_SHARE)
     if affordable(whole, len(ends)):
         gradient, batched = Full(), whole
     gradient = prepared(gradient, batched, starts[0])
-    found = [
-        _followed(
-            whole, batched, replace(ask, num_chains=together, seed=ask.seed + first), gradient,
-            starts[first : first + together], temperature, run, cheap,
-        )
-        for first in range(0, len(starts), together)
-    ]  # fmt: skip
-    predicted, last = (np.concatenate(part) for part in zip(*found, strict=True))
-    good = np.isfinite(predicted).all(axis=(1, 2)) & np.isfinite(last).all(axis=1)
-    if not good.any():
-        return None
-    mass = lambda zs: np.array([_log_mass(whole, z, temperature) for z in zs])  # noqa: E731
-    own = float(np.mean(mass(ends)))
-    return OtherStarts(predicted[good], mass(last[good]), own, last[good])
-
-
-def _followed(
-    whole: Problem, batched: Problem, ask: Request, gradient: Any, starts: np.ndarray, T: float,
-    run: Seen, to_the_end: bool,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """What these starts come to predict, averaged, [start, m, k], and where they end."""
-    predictions, seen, stretches = predictions_of(whole), [], rule.STRETCHES
-    there = lambda z: np.asarray(_predicted_of_others(predictions, whole, z))  # noqa: E731
-    looks: list[bool] = []
-
-    def known(z: Array) -> bool:  # twice, since one draw of a wide function may be among the run's
-        looks.append(met(run.kind, there(z), run.predicted))
-        return not to_the_end and looks[-2:] == [True, True]
-
-    found = tuned(batched, ask, BAOA(), gradient, starts, T, known)
-    z = found.z
-    if not to_the_end and looks[-2:] == [True, True]:
-        return there(z), np.asarray(z, np.float64)
-    for number in range(stretches):
-        at = (number + 2 * stretches, rule.STRETCH_STEPS, stretches)  # past the stages, of 250 each
-        z = moved(batched, ask, BAOA(), gradient, found.D, z, found.h, T, at)
-        if number >= stretches // 2:
-            seen.append(there(z))
-    return settled(run.kind, np.array(seen), run.predicted), np.asarray(z, np.float64)
-
-
-@jax.jit
-def _predicted_of_others(
-    found: Predictions, problem: Problem, zs: Float[Array, "chain d"]
-) -> Float[Array, "chain m k"]:
-    return jax.vmap(lambda z: found.at(problem.target, z))(zs)
-
-
-def _log_mass(problem: Problem, z: Float[np.ndarray, " d"], temperature: float) -> float:
-    """log p / T + (log det D) / 2, D as the plan's metric, at this place alone."""
-    place, rows = problem.array(z), min(problem.num_data, rule.MAX_FISHER_ROWS)
-    squares = np.asarray(fisher(problem, place, sent(0, np.int32), rows=rows), np.float64)
-    value = float(sums.log_density(problem, place)) / temperature
-    return value - 0.5 * float(np.sum(np.log(np.maximum(squares, 1e-8))))
+    backend, found = JaxBackend(batched, ask, BAOA(), gradient, temperature), []
+    for first in range(0, len(starts), together):
+        asked = replace(ask, num_chains=together, seed=ask.seed + first)
+        z = whole.array(starts[first : first + together])
+        found.append(followed(replace(backend, ask=asked), z, run, until, to_the_end=cheap))
+    return finite_starts(found, log_masses(backend, whole.array(ends)))
 
 
 # -- judge predictions ---------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ..inference.tuning import network_rules as rule
 from .dynamics import Motion, State, kinetic, slopes_of
 from .rows import Inputs
 from .target import Target
-from .tuning import Asked, Tuned, price
+from .tuning import Asked, price
 
 MAX_KEPT_PREDICTIONS = 2**25  # numbers of predictions that are kept
 MAX_KEPT_DRAWS, MIN_KEPT_DRAWS = 200, 20  # draws of a chain
@@ -53,7 +53,7 @@ def lengths(target: Target, asked: Asked, h: float, batch_size: int | None) -> L
     burn_in, span = rule.burn_in_and_span(math.sqrt(h), most)
     burn_in = burn_in if asked.burn_in is None else asked.burn_in
     num_draws = min(rule.PLANNED_DRAWS, span) if asked.num_draws is None else asked.num_draws
-    rows = batch_size or target.rows.num_data
+    rows = batch_size or target.num_data
     as_many = max(rows, rule.BATCH_SIZE)  # calls cost as much as few rows
     least = max(
         rule.least_thin(rows),
@@ -78,10 +78,10 @@ def most_draws(
     return max(planned.num_draws, most)
 
 
-def num_directions(target: Target, found: Tuned, planned: Lengths) -> int:
+def num_directions(target: Target, batch_size: int | None, planned: Lengths) -> int:
     """How many stiff directions a run of this length pays for."""
-    num_data, d = target.rows.num_data, target.dimension
-    gradients = planned.steps(planned.num_draws) * (found.batch_size or num_data)
+    num_data, d = target.num_data, target.dimension
+    gradients = planned.steps(planned.num_draws) * (batch_size or num_data)
     return rule.num_directions(gradients, rule.curvature_rows(num_data, d), d)
 
 

@@ -38,6 +38,7 @@ from ..diagnostics.function_space.verdict import HALF_STEP, SMALLER_STEP_REMEDY,
 from ..errors import DataError, RunError, UsageError
 from ..inference.execute import MAX_ATTEMPTS
 from ..inference.tuning import network_rules as rule
+from ..inference.tuning.network_backend import tuned
 from ..results.draws import Draws
 from ..results.run_directory import RunDirectory, saying_what_is_kept
 from ..results.summary import layer_table, predictions_lines
@@ -61,7 +62,7 @@ from .run_files import (
     tidied,
 )
 from .target import Prior, Target, Weights, prior_of
-from .tuning import Asked, generator_of, price, stiffest, tuned
+from .tuning import Asked, generator_of, optimised_chains, price, stiffest
 from .verdict import draws_wanted, first_draw, half_the_step, judged, looked_further, smaller
 
 # -- result --------------------------------------------------------------------------------
@@ -322,7 +323,7 @@ def resume(
 
 def few_threads(target: Target, asked: Asked) -> AbstractContextManager[None]:
     """One thread, where a step is too little work to share."""
-    rows = min(asked.batch_size or target.rows.num_data, target.rows.num_data)
+    rows = min(asked.batch_size or target.num_data, target.num_data)
     return network.alone(asked.chains * target.dimension * rows, target.weights.device)
 
 
@@ -401,19 +402,18 @@ class _Run:
 
     def _tuned(self, until: float) -> Chains:
         target, asked = self.target, self.asked
-        found = tuned(target, asked, until)
-        planned = lengths(target, asked, found.h, found.batch_size)
+        backend, z = optimised_chains(target, asked, until)
         with stage("step size"):
-            count = num_directions(target, found, planned)
-            directions, _ = stiffest(target, found.root, found.z, count)
-        motion = Motion(
-            target, Order(target.rows, asked.chains, found.batch_size, asked.seed, RUN_STREAM),
-            found.root, found.h, generator_of(asked.seed, RUN_STREAM, target.weights.device),
-        )  # fmt: skip
+            z, root, h = tuned(backend, z, until, asked.step_size)
+            planned = lengths(target, asked, h, backend.batch_size)
+            count = num_directions(target, backend.batch_size, planned)
+            directions, _ = stiffest(target, root, z, count)
+        order = Order(target.rows, asked.chains, backend.batch_size, asked.seed, RUN_STREAM)
+        noise = generator_of(asked.seed, RUN_STREAM, target.weights.device)
         record = Record.of(asked.chains, target.dimension)
-        state = State(found.z, torch.zeros_like(found.z))
+        state, motion = State(z, torch.zeros_like(z)), Motion(target, order, root, h, noise)
         chains = Chains(
-            motion, state, self.probe, directions, found.z, planned, record, planned.num_draws
+            motion, state, self.probe, directions, z, planned, record, planned.num_draws
         )
         self.files.planned(chains)
         return chains
@@ -431,7 +431,7 @@ class _Run:
         before = {name: took for name, took in self.took.items() if name != "verdict"}
         info = {
             "chains": len(healthy), "draws": chains.record.count - first, "steps": chains.step,
-            "rows": self.target.rows.num_data, "batch_size": order.batch_size or self.target.rows.num_data,
+            "rows": self.target.num_data, "batch_size": order.batch_size or self.target.num_data,
             "outputs": self.target.likelihood.meaning, "step_size": chains.motion.h, "seconds": seconds,
             "took": {**before, "verdict": seconds - sum(before.values())},
         }  # fmt: skip

@@ -304,8 +304,13 @@ class Target:
         self.together = self._vmap_is_right()
 
     @property
+    def num_data(self) -> int:
+        """The number of rows."""
+        return self.rows.num_data
+
+    @property
     def dimension(self) -> int:
-        """d."""
+        """The number of parameters, d."""
         return len(self.prior.scale)
 
     @property

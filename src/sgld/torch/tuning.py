@@ -1,14 +1,7 @@
-"""Metric and step of a module's chains, from where optimisers end: the path of tune/from_network.
+"""The PyTorch engine of a network's tuning: optimisers, metric, curvature, gradient noise, cost of a step.
 
-Every chain begins where an Adam of its own ended and takes four short stages, before and after which
-
-    D      1 / (diagonal of the empirical Fisher information + prior precision), of all chains
-    V_l    variance of a batch's gradient in D per parameter of layer l, from 20 batches
-    delta  min(2 gamma tau / max_l V_l, sqrt(f / lambda_1)),    h = delta^2
-
-are measured where the chains are (of a prior with heavy tails, no further out than its scales); then they
-are frozen. tau is twice the tolerance, lambda_1 the largest curvature in D. What a step costs is counted in
-operations: the clock chooses nothing.
+`TorchBackend` implements the interface of inference/tuning/network_backend.py, which chooses metric and step. Every
+chain begins where an Adam of its own ended. The cost of a step is counted in operations, not measured.
 """
 
 from __future__ import annotations
@@ -16,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +20,7 @@ from ..core.work import Work
 from ..data.source import generator
 from ..diagnostics.function_space.temperature import MIN_EIGENVALUE, WEIGHT_ITERATIONS
 from ..inference.tuning import network_rules as rule
+from ..inference.tuning.network_backend import information
 from .dynamics import FRICTION, Motion, Order, State
 from .target import Target
 
@@ -54,49 +49,98 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """Where the chains are, D^{1/2}, the step, and rows per step (None: all of them)."""
+class TorchBackend:
+    """Chains of a module as a `NetworkBackend`; D stands for D^{1/2}, [d].
 
-    z: torch.Tensor
-    root: torch.Tensor
-    h: float
+    Attributes:
+      batch_size: rows of a step; None for all rows.
+      probe: the rows that are predicted; None if nothing is predicted.
+    """
+
+    problem: Target
+    ask: Asked
     batch_size: int | None
+    probe: Any = None
+    temperature = 1.0
+    friction = FRICTION
+
+    @cached_property
+    def noise(self) -> torch.Generator:
+        """The generator of the stages' noise."""
+        return generator_of(self.ask.seed, STAGE_STREAM, self.problem.weights.device)
+
+    def log_density(self, z: torch.Tensor, rows: int | None) -> np.ndarray:
+        """Return the log posterior density of every chain; NaN beyond a million scales of the prior."""
+        found = self.problem.log_density(z, rows).masked_fill(self.problem.lost(z), math.nan)
+        return found.double().cpu().numpy()
+
+    def information(self, z: torch.Tensor, first: int, rows: int) -> np.ndarray:
+        """Return the diagonal of the Fisher information plus the prior's precision at one position."""
+        target = self.problem
+        numbers = (first + torch.arange(rows, device=z.device)) % target.num_data
+        squares = target.squares(z, numbers) * (target.num_data / rows)
+        return (squares + target.prior.narrowness(z)).cpu().numpy()
+
+    def measured(self, z: torch.Tensor) -> tuple[torch.Tensor, float, float]:
+        """Return D^{1/2}, max_l V_l and lambda_1."""
+        target, root, V = self.problem, torch.from_numpy(information(self, z)).to(z).rsqrt(), [0.0]
+        _, values = stiffest(target, root, z, min(2, target.dimension))
+        if self.batch_size is not None:
+            order, layers, count = (
+                self._order(z, NOISE_STREAM),
+                target.weights.layers,
+                rule.NOISE_BATCHES,
+            )
+            total, squares = torch.zeros_like(z), torch.zeros_like(z)
+            for step in range(count):
+                g = root * target.gradient(z, order.at(step), order.scale)
+                total, squares = total + g, squares + g**2
+            variance = (squares - total**2 / count) / (count - 1)
+            parts = zip(variance.split(list(layers.sizes), 1), layers.large, strict=True)
+            V = [float(part.mean()) for part, large in parts if large]
+        return root, max(V), float(values.max())
+
+    def predicted(self, z: torch.Tensor) -> np.ndarray:
+        """Return predictions of every chain at the probe rows."""
+        return self.problem.predicted(z, self.probe).cpu().numpy()
+
+    def moved(
+        self, z: torch.Tensor, D: torch.Tensor, h: float, stretch: tuple[int, int, int]
+    ) -> torch.Tensor:
+        """Return positions after a stage; `stretch` holds its number, its length and the number of stages."""
+        number, steps, stages = stretch
+        motion = Motion(self.problem, self._order(z, STAGE_STREAM), D, h, self.noise)
+        begin, state = number * steps, State(z, torch.zeros_like(z))
+        with Work("step size") as work:
+            for first, count in work.pieces(begin, begin + steps, most=64, of=stages * steps):
+                state = motion.moved(state, first, count)
+        return state.z
+
+    def restored(self, lost: np.ndarray, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        """Return `new` with the positions of lost chains replaced by `old`."""
+        return torch.where(torch.from_numpy(lost).to(old.device)[:, None], old, new)
+
+    def positions(self, z: torch.Tensor) -> np.ndarray:
+        """Return z in float64 on the host."""
+        return z.double().cpu().numpy()
+
+    def step_seconds(self, chains: int) -> float:
+        """Return the predicted seconds of a step of all chains."""
+        return price(self.problem, chains, self.batch_size)
+
+    def _order(self, z: torch.Tensor, stream: int) -> Order:
+        return Order(self.problem.rows, len(z), self.batch_size, self.ask.seed, stream)
 
 
-def tuned(target: Target, asked: Asked, until: float, elsewhere: bool = False) -> Tuned:
-    """All of the module docstring; past the time `until` optimisers and stages are cut short."""
-    size = min(asked.batch_size or rule.BATCH_SIZE, target.rows.num_data)
+def optimised_chains(
+    target: Target, asked: Asked, until: float, probe: Any = None, elsewhere: bool = False
+) -> tuple[TorchBackend, torch.Tensor]:
+    """Return the backend of chains and where their optimisers end, by the time `until`."""
+    size = min(asked.batch_size or rule.BATCH_SIZE, target.num_data)
     z = _optimised(target, asked, size, until, starts(target, asked, elsewhere))
     whole = asked.batch_size is None and affordable(target, asked.chains)
-    batch_size = None if whole or size == target.rows.num_data else size
-    each = price(target, asked.chains, batch_size)
-    seconds = rule.seconds_of(rule.STAGE_SECONDS, rule.MAX_STAGE_SHARE, asked.max_seconds)
-    steps = int(np.clip(seconds / each / rule.STAGES, 20, rule.STAGE_STEPS))
-    noise = generator_of(asked.seed, STAGE_STREAM, z.device)
-    order = Order(target.rows, asked.chains, batch_size, asked.seed, STAGE_STREAM)
-    caution = 1.0
-    with Work("step size", until=until) as work:
-        for number in range(rule.STAGES + 1):
-            root = metric(target, z)
-            h = asked.step_size or caution * step_size(target, asked, root, z, batch_size)
-            if number == rule.STAGES or work.late:
-                break
-            motion, begin = Motion(target, order, root, h, noise), number * steps
-            state = State(z, torch.zeros_like(z))
-            for first, count in work.pieces(begin, begin + steps, most=64, of=rule.STAGES * steps):
-                state = motion.moved(state, first, count)
-            lost = (target.lost(state.z) | _fallen(target, z, state.z))[:, None]
-            if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
-                caution *= rule.STEP_CUT
-            z = torch.where(lost, z, state.z)
-    return Tuned(z, root, h, batch_size)
-
-
-def _fallen(target: Target, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """Chains whose log p fell further than noise takes it, [chain]; nan is no less."""
-    rows = rule.curvature_rows(target.rows.num_data, target.dimension)
-    before, after = (target.log_density(z, rows) for z in (old, new))
-    return ~(after >= before - rule.most_fallen(target.dimension, 1.0))
+    batch_size = None if whole or size == target.num_data else size
+    return TorchBackend(target, asked, batch_size, probe), z
 
 
 def price(target: Target, chains: int, batch_size: int | None) -> float:
@@ -105,7 +149,7 @@ def price(target: Target, chains: int, batch_size: int | None) -> float:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         likelihood.outputs({}, few.inputs)
     layers = sum(not list(module.children()) for module in likelihood.model.modules())
-    rows = chains * (batch_size or target.rows.num_data) / len(few.target)
+    rows = chains * (batch_size or target.num_data) / len(few.target)
     kind = "cpu" if target.weights.device.type == "cpu" else "other"
     # a backward pass is two forward ones; a multiplication and an addition are counted as two
     products = 3 * rows * counter.get_total_flops() / 2
@@ -184,43 +228,6 @@ def _optimised(
     return z
 
 
-def metric(target: Target, z: torch.Tensor) -> torch.Tensor:
-    """D^{1/2}, [d]: each chain has rows of its own, past the last of which they begin again."""
-    num_data = target.rows.num_data
-    share = -(-rule.fisher_rows(num_data, target.dimension) // len(z))
-    squares = torch.zeros_like(target.prior.scale)
-    for chain, place in enumerate(z):
-        numbers = (chain * share + torch.arange(share, device=z.device)) % num_data
-        squares += target.squares(place, numbers) * (num_data / share) / len(z)
-    return (squares + target.prior.narrowness(z).mean(0)).clamp(min=1e-8).rsqrt()
-
-
-def step_size(
-    target: Target, asked: Asked, root: torch.Tensor, z: torch.Tensor, batch_size: int | None
-) -> float:
-    """The largest h that noise and curvature allow where the chains are."""
-    _, stiff = stiffest(target, root, z, min(2, target.dimension))
-    V = _noise(target, asked, root, z, batch_size)
-    return rule.largest_step(V, float(stiff.max()), asked.tolerance, FRICTION)
-
-
-def _noise(
-    target: Target, asked: Asked, root: torch.Tensor, z: torch.Tensor, batch_size: int | None
-) -> float:
-    """V of the noisiest layer of those that are looked at."""
-    if batch_size is None:
-        return 0.0
-    order = Order(target.rows, len(z), batch_size, asked.seed, NOISE_STREAM)
-    total, squares = torch.zeros_like(z), torch.zeros_like(z)
-    for step in range(rule.NOISE_BATCHES):
-        g = root * target.gradient(z, order.at(step), order.scale)
-        total, squares = total + g, squares + g**2
-    variance = (squares - total**2 / rule.NOISE_BATCHES) / (rule.NOISE_BATCHES - 1)
-    layers = target.weights.layers
-    V = [float(part.mean()) for part in variance.split(list(layers.sizes), 1)]
-    return max(v for v, large in zip(V, layers.large, strict=True) if large)
-
-
 def stiffest(
     target: Target, root: torch.Tensor, z: torch.Tensor, count: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -228,8 +235,8 @@ def stiffest(
 
     By block power iteration, as probe/directions.
     """
-    some = target.rows.first(rule.curvature_rows(target.rows.num_data, target.dimension))
-    times = target.curvature(z, some, target.rows.num_data / len(some.target), root)
+    some = target.rows.first(rule.curvature_rows(target.num_data, target.dimension))
+    times = target.curvature(z, some, target.num_data / len(some.target), root)
     begin = torch.from_numpy(
         generator(0, TORCH_STARTS_STREAM, 1).standard_normal((count, target.dimension))
     )

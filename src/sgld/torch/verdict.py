@@ -21,7 +21,6 @@ from ..diagnostics.function_space.other_chains import (
     OtherRows,
     OtherStarts,
     others,
-    settled,
 )
 from ..diagnostics.function_space.verdict import (
     SMALLER_STEP_REMEDY,
@@ -37,12 +36,12 @@ from ..diagnostics.function_space.verdict import (
 from ..diagnostics.hidden_mass import MAX_RISING_ROWS
 from ..inference.function_space import CONFIRMED_VERDICTS, confirmed, gradient_misses
 from ..inference.tuning import network_rules as rule
+from ..inference.tuning.network_backend import finite_starts, followed, log_masses
 from ..results.verdict import Verdict
 from .chains import MAX_KEPT_DRAWS, Chains, Lengths, most_draws
-from .dynamics import Motion, Order, State
 from .rows import Inputs
 from .target import Target
-from .tuning import Asked, generator_of, price, tuned
+from .tuning import Asked, optimised_chains, price
 
 # -- looked again --------------------------------------------------------------------------
 
@@ -50,9 +49,9 @@ from .tuning import Asked, generator_of, price, tuned
 def other_rows(target: Target, probe: Inputs, z: np.ndarray, gradients: int) -> OtherRows | None:
     """Rows that are no probe rows, looked at by draws at z [chain, draw, d]; None where the probe rows are the user's."""
     probed = len(next(iter(probe.values() if isinstance(probe, dict) else probe)))
-    if probed > target.rows.num_data or not _is_own(target, probe, probed):
+    if probed > target.num_data or not _is_own(target, probe, probed):
         return None
-    rows = others(probed, target.rows.num_data, gradients)
+    rows = others(probed, target.num_data, gradients)
     return OtherRows.of(target.kind, partial(_predicted_again, target), z, rows)
 
 
@@ -100,47 +99,31 @@ def misses_of_gradients(target: Target, z: np.ndarray, until: float = math.inf) 
 # -- other starts --------------------------------------------------------------------------
 
 
-OTHER_ROWS_STREAM = 15  # of the host's generator
-
-
 @stage("other starts", whole=True)
 def from_other_starts(chains: Chains, asked: Asked, until: float, run: Seen) -> OtherStarts | None:
     """What they predict; None where too few are affordable, or none stayed finite.
 
     Past the time `until` optimisers and stages are cut short; `run` is what was seen of the run.
     """
-    target, probe = chains.motion.target, chains.probe
+    target = chains.motion.target
     whole = chains.motion.order.batch_size is None
     count = _affordable(target, asked, whole)
     if not count or not chains.healthy.size:
         return None
     asked = replace(
         asked, chains=count, seed=asked.seed + rule.OTHER_STARTS_SEED, step_size=None,
-        batch_size=None if whole else min(rule.BATCH_SIZE, target.rows.num_data),
+        batch_size=None if whole else min(rule.BATCH_SIZE, target.num_data),
     )  # fmt: skip
-    found = tuned(target, asked, until, elsewhere=True)
-    order = Order(target.rows, count, found.batch_size, asked.seed, OTHER_ROWS_STREAM)
-    noise = generator_of(asked.seed, OTHER_ROWS_STREAM, found.z.device)
-    motion, looks = Motion(target, order, found.root, found.h, noise), []
-    state = State(found.z, torch.zeros_like(found.z))
-    for number in range(rule.STRETCHES):
-        state = motion.moved(state, number * rule.STRETCH_STEPS, rule.STRETCH_STEPS)
-        if number >= rule.STRETCHES // 2:
-            looks.append(target.predicted(state.z, probe).cpu().numpy())
-    predicted = settled(target.kind, np.array(looks), run.predicted)
-    good = np.isfinite(predicted).all(axis=(1, 2)) & ~target.lost(state.z).cpu().numpy()
-    if not good.any():
-        return None
-    own = float(_log_mass(target, chains.state.z[chains.healthy]).mean())
-    z = state.z[torch.from_numpy(good).to(state.z.device)]
-    return OtherStarts(predicted[good], _log_mass(target, z), own, z.cpu().numpy())
+    backend, z = optimised_chains(target, asked, until, chains.probe, elsewhere=True)
+    found = followed(backend, z, run, until, to_the_end=False)
+    return finite_starts([found], log_masses(backend, chains.state.z[chains.healthy]))
 
 
 def _affordable(target: Target, asked: Asked, whole: bool) -> int:
     """How many are, all taking their steps together; 0 where too few are."""
-    size = min(rule.BATCH_SIZE, target.rows.num_data)
+    size = min(rule.BATCH_SIZE, target.num_data)
     optimiser = max(
-        rule.MIN_TRAINING_STEPS, rule.MAX_OPTIMISER_PASSES * math.ceil(target.rows.num_data / size)
+        rule.MIN_TRAINING_STEPS, rule.MAX_OPTIMISER_PASSES * math.ceil(target.num_data / size)
     )
     steps = rule.STAGES * rule.STAGE_STEPS + rule.STRETCHES * rule.STRETCH_STEPS
     seconds = rule.OTHER_STARTS_SHARE * rule.seconds_of(
@@ -152,16 +135,6 @@ def _affordable(target: Target, asked: Asked, whole: bool) -> int:
         if optimiser * price(target, count, size) + steps * step <= seconds:
             return count
     return 0
-
-
-def _log_mass(target: Target, z: torch.Tensor) -> np.ndarray:
-    """log p + (log det D) / 2 of every chain, D as the plan's metric at its place alone."""
-    num_data = target.rows.num_data
-    rows = min(num_data, rule.MAX_FISHER_ROWS)
-    numbers = torch.arange(rows, device=z.device)
-    squares = torch.stack([target.squares(place, numbers) for place in z]) * (num_data / rows)
-    volume = -0.5 * (squares + target.prior.narrowness(z)).clamp(min=1e-8).log().sum(1)
-    return (target.log_density(z) + volume).double().cpu().numpy()
 
 
 # -- judging -------------------------------------------------------------------------------
@@ -216,7 +189,7 @@ def looked_further(chains: Chains, asked: Asked, first: Verdict, until: float) -
     _, z = chains.record.kept_from(first_draw(chains, asked), MAX_KEPT_DRAWS)
     z = z[chains.healthy]
     if verdict.word in CONFIRMED_VERDICTS:
-        gradients = chains.step * (chains.motion.order.batch_size or target.rows.num_data)
+        gradients = chains.step * (chains.motion.order.batch_size or target.num_data)
         rows = other_rows(target, chains.probe, z, gradients)
         misses = partial(misses_of_gradients, target, z, until)
         restarts = partial(from_other_starts, chains, asked, until)

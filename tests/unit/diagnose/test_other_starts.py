@@ -1,5 +1,6 @@
 """What chains from other starts say of a run: functions that all of its chains missed."""
 
+import math
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -11,9 +12,9 @@ from sgld.diagnostics.function_space.other_chains import OtherStarts, met, settl
 from sgld.diagnostics.function_space.predictions import CLASSES, MEANS
 from sgld.diagnostics.function_space.temperature import Layers
 from sgld.diagnostics.function_space.verdict import Seen, judge_predictions
-from sgld.inference import function_space as starts
 from sgld.inference.function_space import not_looked_for
 from sgld.inference.tuning import network as path
+from sgld.inference.tuning import network_backend
 from sgld.inference.tuning import network_rules as rule
 from sgld.inference.tuning.network import from_prior
 from sgld.model.prepare import prepare
@@ -82,26 +83,26 @@ def test_two_looks_in_a_row_that_find_nothing_new_end_it_and_not_one(monkeypatch
     """`looks`: what a start is away from the run after every stage."""
     run, moves, seen = SimpleNamespace(kind=MEANS, predicted=run_of(MEANS)), [], []
 
-    def tuned(batched, ask, sampler, gradient, z, T, enough):
+    def tuned(backend, z, until, enough):
         for away in looks:
             seen.append(away)
             z = np.full((1, 1), away)
             if enough(z):
                 break
-        return path.Tuned(z, None, 0.1)
+        return network_backend.Tuned(z, None, 0.1)
 
-    monkeypatch.setattr(starts, "tuned", tuned)
-    monkeypatch.setattr(starts, "moved", lambda *given: moves.append(1) or given[5])
-    monkeypatch.setattr(starts, "predictions_of", lambda whole: None)
-    monkeypatch.setattr(
-        starts, "_predicted_of_others", lambda _, __, z: run.predicted[0, :1] + 12 * z[0, 0]
-    )
-    starts._followed(None, None, None, None, np.zeros((1, 1)), 1.0, run, False)
+    backend = SimpleNamespace(
+        moved=lambda z, *_: moves.append(1) or z, positions=lambda z: z,
+        predicted=lambda z: run.predicted[0, :1] + 12 * z[0, 0],
+    )  # fmt: skip
+    monkeypatch.setattr(network_backend, "tuned", tuned)
+    monkeypatch.setattr(network_backend, "log_masses", lambda backend, z: np.zeros(len(z)))
+    network_backend.followed(backend, np.zeros((1, 1)), run, math.inf, to_the_end=False)
     assert len(moves) == rule.STRETCHES * followed
     assert seen == (looks if followed else looks[: looks.index(0) + 2])
     moves.clear()
     seen.clear()
-    starts._followed(None, None, None, None, np.zeros((1, 1)), 1.0, run, True)  # where it is cheap
+    network_backend.followed(backend, np.zeros((1, 1)), run, math.inf, to_the_end=True)
     assert len(moves) == rule.STRETCHES and seen == looks
 
 
@@ -227,14 +228,14 @@ def test_a_stage_in_which_chains_fail_goes_for_nothing(monkeypatch):
     )
     zero = {"v": jnp.zeros(6), "w": jnp.zeros(6)}
     problem_steps = []
-    real = path.moved
+    real = path.JaxBackend.moved
 
     def moved(*arguments):
         z = real(*arguments)
-        problem_steps.append(arguments[6])
+        problem_steps.append(arguments[3])
         return z.at[0].set(jnp.nan) if len(problem_steps) == 1 else z
 
-    monkeypatch.setattr(path, "moved", moved)
+    monkeypatch.setattr(path.JaxBackend, "moved", moved)
     draws = sgld.sample(posterior, (X, Y), zero, num_draws=30, max_steps=200, progress=False)
     assert np.isfinite(np.asarray(draws.plan.setup.starts)).all()
     assert problem_steps[1] < 0.5 * problem_steps[0]

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from torch_parts import F  # noqa: E402
 
 import sgld.torch as st  # noqa: E402
+from sgld.inference.tuning.network_backend import information  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
 from sgld.torch.target import (  # noqa: E402
@@ -19,7 +20,7 @@ from sgld.torch.target import (  # noqa: E402
     Weights,
     prior_of,
 )
-from sgld.torch.tuning import Asked, _optimised, metric, starts  # noqa: E402
+from sgld.torch.tuning import Asked, TorchBackend, _optimised, starts  # noqa: E402
 from sgld.torch.verdict import _failures  # noqa: E402
 
 LEARNT = sgld.networks.normal_prior({"*weight": 1.4, "*": 1.0}, fan_in=True, learnt=True)
@@ -56,7 +57,8 @@ def test_the_metric_is_of_the_order_of_the_prior_however_far_out_the_chains_are(
     target = target_of(prior)
     xi = np.random.default_rng(0).standard_normal((2, target.dimension)).astype(np.float32)
     z = far * target.prior.scale * torch.from_numpy(xi)
-    assert bool((metric(target, z) <= 1.001 * target.prior.scale).all())
+    found = information(TorchBackend(target, ASKED, None), z) ** -0.5
+    assert (found <= 1.001 * target.prior.scale.numpy()).all()
 
 
 def test_optimisers_climb_with_the_scales_as_they_are_held_to_be():

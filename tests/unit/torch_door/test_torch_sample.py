@@ -5,7 +5,6 @@ import math
 import re
 import threading
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,8 +31,8 @@ from sgld.torch.target import (  # noqa: E402
 )
 from sgld.torch.tuning import (  # noqa: E402
     Asked,
+    TorchBackend,
     _optimised,
-    metric,
     starts,
     stiffest,
 )
@@ -123,7 +122,10 @@ def test_metric_and_stiffest_direction_are_those_of_the_hessian():
     design = np.column_stack([x, np.ones(len(x))])
     residual = design @ z[0].numpy() - y
     fisher = ((design * residual[:, None]) ** 2).sum(0) + 1
-    np.testing.assert_allclose(metric(target, z) ** -2, fisher, rtol=1e-6)
+    asked = Asked(2, 0, 0.05, None, None, None, None, None, None)
+    found, V, _ = TorchBackend(target, asked, None).measured(z)
+    np.testing.assert_allclose(found**-2, fisher, rtol=1e-6)
+    assert V == 0
     root = torch.tensor(np.diag(J) ** -0.5)
     whitened = root.numpy()[:, None] * J * root.numpy()
     values, vectors = np.linalg.eigh(whitened)
@@ -267,6 +269,7 @@ def test_a_network_is_that_of_the_jax_path():
         lambda net, datum: jax.nn.log_softmax(net(datum[0]))[datum[1]],
     )
     draws = sgld.sample(posterior, (x.numpy(), y.numpy().astype(np.int32)), net, progress=False)
+    assert draws.verdict.word == ensemble.verdict.word
     other = sgld.networks.classes(draws, lambda net, rows: jax.vmap(net)(rows), rows.numpy())
     one = ensemble.predict_classes(rows)
     variation = 0.5 * np.abs(one.probabilities.numpy() - other.probabilities).sum(1).mean()
@@ -395,7 +398,7 @@ def test_a_run_whose_chains_fail_is_made_again_from_its_starts(monkeypatch):
 
     tuned = module.tuned
     # delta^2 lambda is about 10 then, where 4 is stable
-    monkeypatch.setattr(module, "tuned", lambda *args: replace(tuned(*args), h=10.0))
+    monkeypatch.setattr(module, "tuned", lambda *args: tuned(*args)._replace(h=10.0))
     model, data, *_ = linear(100)
     ensemble = st.sample(model, squares, data, prior_sd=1.0, progress=False)
     assert ensemble.verdict.word != "biased", ensemble.verdict

@@ -24,6 +24,7 @@ from sgld.inference.tuning import network as path
 from sgld.inference.tuning import network_rules as lengths
 from sgld.inference.tuning import network_rules as prices
 from sgld.inference.tuning import network_rules as rule
+from sgld.inference.tuning.network_backend import lost_chains
 from sgld.model.prepare import prepare
 from sgld.model.problem import Problem, Request
 from sgld.results.plan import Plan, Setup
@@ -90,11 +91,11 @@ def test_a_chain_whose_density_fell_further_than_noise_takes_it_is_lost():
     away = [root[:, 0] * np.sqrt(2 * share * most) for share in (0.0, 0.9, 1.1)]
     old = np.tile(mean, (4, 1))
     new = mean + np.array([*away, np.full(6, np.nan)])
-    found = path._lost(problem, problem.array(old), problem.array(new), 1.0)
+    backend = path.JaxBackend(problem, ASK, sgld.BAOA(), sgld.Full(), 1.0)
+    found = lost_chains(backend, problem.array(old), problem.array(new))
     assert found.tolist() == [False, False, True, True]
-    assert path._lost(problem, problem.array(new[2:3]), problem.array(old[:1]), 1.0).tolist() == [
-        False
-    ]
+    back = lost_chains(backend, problem.array(new[2:3]), problem.array(old[:1]))
+    assert back.tolist() == [False]
 
 
 def test_the_temperature_of_predictions_is_that_of_the_momentum_along_their_gradients():
@@ -293,8 +294,8 @@ ASK = Request(
 
 
 def test_stages_are_left_out_past_half_of_the_time(monkeypatch):
-    taken, moved = [], path.moved
-    monkeypatch.setattr(path, "moved", lambda *a: taken.append(a[-1][0]) or moved(*a))
+    taken, moved = [], path.JaxBackend.moved
+    monkeypatch.setattr(path.JaxBackend, "moved", lambda *a: taken.append(a[-1][0]) or moved(*a))
     monkeypatch.setattr(path, "_passes", lambda *_: 10)
     posterior, data = linear()
     problem = prepare(posterior, data, FLAT)

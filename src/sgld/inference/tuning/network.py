@@ -35,15 +35,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ...approximation.gradient_noise import ROW_GRADIENT_NUMBERS, TUNING_STREAM
 from ...approximation.known import Known
@@ -62,6 +61,7 @@ from ...diagnostics.function_space.temperature import (
     stiffest,
 )
 from ...errors import UsageError
+from ...model import sums
 from ...model.cost import gradient_price, row_price
 from ...model.problem import Problem, Request, is_auto
 from ...model.sums import row_gradient
@@ -73,6 +73,7 @@ from ...samplers.preconditioners.kronecker import Kronecker
 from ...samplers.schedules import as_schedule
 from ...samplers.sgld import SGLD
 from . import network_rules as rule
+from .network_backend import Tuned, information, tuned
 from .network_rules import (
     LEARNING_RATE,
     MAX_PRIOR_START_DIM,
@@ -285,10 +286,6 @@ def _moved(problem: Problem, z: Float[Array, " d"], key: Array) -> tuple[Array, 
 OPTIMISER_SHARE = 0.3  # of max_seconds, what optimisers may take by the clock
 # steps in which starts a prior's sd away come to the mode: after 500 one was 4 posterior sds off
 ARRIVAL_STEPS = 1500
-# where a stage can be of no more than SHORT_STAGE_STEPS steps, measuring after each costs more than the steps: one of twice the
-# length. 1,000,000 weights begin 9 s sooner
-SHORT_STAGE_STEPS = 20
-STEP_TRIALS = 4  # of the last h
 # of which V_l is measured: batches x chains x parameters
 MIN_NOISE_BATCHES, MAX_NOISE_NUMBERS = 8, 2**25
 MIN_RESTART_SECONDS = 30.0  # max_seconds, of which the verdict's share is enough to compile them
@@ -329,7 +326,8 @@ def from_network(problem: Problem, ask: Request) -> Plan:
     T = float(as_schedule(ask.temperature, "temperature", zero=True)(0))
     notes: tuple[str, ...] = ()
     with stage("step size"):
-        found = tuned(problem, ask, sampler, gradient, ends, T)
+        backend = JaxBackend(problem, ask, sampler, gradient, T)
+        found = tuned(backend, problem.array(ends), past(rule.TUNING_CLOCK_SHARE))
         if isinstance(gradient, Minibatch) and isinstance(sampler, BAOA) and T > 0:
             notes = _of_heat(problem, ask, float(sampler.friction), gradient, found, T)
     setup = Setup(
@@ -398,79 +396,101 @@ def _passes(problem: Problem, ask: Request) -> int:
     return int(np.clip(steps, rule.MIN_TRAINING_STEPS, rule.MAX_TRAINING_STEPS))
 
 
-class Tuned(NamedTuple):
-    """Positions, preconditioner and step size after tuning."""
+@dataclass(frozen=True)
+class JaxBackend:
+    """A network in JAX as a `NetworkBackend`; `problem` holds the rows in the run's batches."""
 
-    z: Array  # [chain, d], where the chains are
-    D: Any
-    h: float
+    problem: Problem
+    ask: Request
+    sampler: Any
+    gradient: Any
+    temperature: float
+
+    @property
+    def friction(self) -> float | None:
+        """The sampler's friction; None for SGLD."""
+        return None if isinstance(self.sampler, SGLD) else float(self.sampler.friction)
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        """Predictions at probe rows."""
+        return predictions_of(self.problem)
+
+    def log_density(self, z: Array, rows: int | None) -> np.ndarray:
+        """Return the log posterior density of every chain by all rows or the first `rows`."""
+        if rows is None:
+            whole = self.problem.as_one_batch()
+            return np.array([float(sums.log_density(whole, place)) for place in z])
+        return np.array([_density(self.problem, place, rows=rows) for place in z])
+
+    def information(self, z: Array, first: int, rows: int) -> np.ndarray:
+        """Return the diagonal of the Fisher information plus the prior's curvature at one position."""
+        return np.asarray(fisher(self.problem, z, sent(first, np.int32), rows=rows))
+
+    def measured(self, z: Array) -> tuple[Any, float, float]:
+        """Return D, max_l V_l and lambda_1; D is the user's or the diagonal of the chains' average."""
+        problem, D = self.problem, self.ask.preconditioner
+        if isinstance(D, Kronecker) and not D.known:
+            prior = np.mean([np.asarray(narrowness(problem, place)) for place in z], axis=0)
+            rows = rule.fisher_rows(problem.num_data, problem.dimension)
+            D = learnt_factors(problem, z, prior, rows)
+        elif not is_auto(D):
+            D = given(D, problem.layout)
+        else:
+            D = Diagonal(1 / information(self, z)).prepare(problem.layout)
+        matrix, rows = settled(D, problem, z[0]), rule.curvature_rows(problem.num_data, z.shape[1])
+        _, values = stiffest(problem, matrix, z, count=min(2, problem.dimension), rows=rows)
+        return D, _noise(problem, self.gradient, matrix, z, self.ask.seed), float(jnp.max(values))
+
+    def predicted(self, z: Array) -> np.ndarray:
+        """Return predictions of every chain at the probe rows."""
+        return np.asarray(_predicted_by_chains(self.predictions, self.problem, z))
+
+    def restored(self, lost: np.ndarray, old: Array, new: Array) -> Array:
+        """Return `new` with the positions of lost chains replaced by `old`."""
+        return jnp.where(lost[:, None], old, new)
+
+    def positions(self, z: Array) -> np.ndarray:
+        """Return z in float64 on the host."""
+        return np.asarray(z, np.float64)
+
+    def step_seconds(self, chains: int) -> float:
+        """Return the predicted seconds of a step of all chains."""
+        return chains * step_price(self.problem, self.gradient, self.problem.source.batch_size)
+
+    def moved(self, z: Array, D: Any, h: float, stretch: tuple[int, int, int]) -> Array:
+        """Return positions after a stage; `stretch` holds its number, its length and the number of stages."""
+        number, steps, stages = stretch
+        problem, seed, matrix = self.problem, self.ask.seed, settled(D, self.problem, z[0])
+        begin, state = number * steps, jax.vmap(self.sampler.init)(z)
+        key = jax.random.fold_in(stream_key(seed, TUNING_STREAM), number)
+        numbers = problem.array(h), problem.array(self.temperature)
+        with Work("optimising") as work:
+            for first, count in work.pieces(begin, begin + steps, most=64, of=stages * steps):
+                entries = None
+                if not isinstance(self.gradient, Full):
+                    chunks = [problem.source.chunk((seed, 2**30 + c), first, count) for c in range(len(z))]  # fmt: skip
+                    padded = np.zeros((64, len(z), *problem.source.entry_shape), np.int32)
+                    padded[:count] = np.stack(chunks, axis=1)
+                    entries = sent(padded)
+                state = _advanced(
+                    problem, self.sampler, self.gradient, matrix, state, entries, numbers, key,
+                    sent(first, np.int32), sent(count, np.int32),
+                )  # fmt: skip
+                jax.block_until_ready(state)
+        return state.position if hasattr(state, "position") else state
 
 
-def tuned(
-    problem: Problem, ask: Request, sampler: Any, gradient: Any, ends: np.ndarray, T: float,
-    enough: Callable[[Array], bool] = lambda z: False,
-) -> Tuned:  # fmt: skip
-    """Short stages, each with the metric and the step that were measured where the last one ended.
-
-    Once they are `enough` where one has ended, there are no more.
-    """
-    z, h, caution, until = problem.array(ends), 0.0, 1.0, past(rule.TUNING_CLOCK_SHARE)
-    D = matrix = None
-    price = len(ends) * step_price(problem, gradient, problem.source.batch_size)
-    seconds = rule.seconds_of(rule.STAGE_SECONDS, rule.MAX_STAGE_SHARE, ask.max_seconds)
-    stages, steps = rule.STAGES, int(min(seconds / price / rule.STAGES, rule.STAGE_STEPS))
-    if steps <= SHORT_STAGE_STEPS:
-        stages, steps = 1, 2 * SHORT_STAGE_STEPS
-    for number in range(stages + 1):
-        D = _metric(problem, ask, z)
-        matrix = settled(D, problem, z[0])
-        h = caution * step_size(problem, sampler, gradient, matrix, z, ask)
-        if number == stages or agreed(time.monotonic() > until):
-            break
-        new = moved(problem, ask, sampler, gradient, matrix, z, h, T, (number, steps, stages))
-        lost = _lost(problem, z, new, T)
-        if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
-            caution *= rule.STEP_CUT
-        z = jnp.where(lost[:, None], z, new)
-        if enough(z):
-            return Tuned(z, D, h)
-    for _ in range(STEP_TRIALS):  # chains that move there, and stay where they were
-        end = moved(problem, ask, sampler, gradient, matrix, z, h, T, (stages, steps, stages))
-        if not bool(_lost(problem, z, end, T).any()):
-            break
-        h *= rule.STEP_CUT
-    return Tuned(z, D, h)
-
-
-def _lost(problem: Problem, old: Array, new: Array, T: float) -> Bool[Array, " chain"]:
-    """Chains whose steps were too long: from `old` to `new` log p fell further than noise takes it, or is not finite."""
-    rows = rule.curvature_rows(problem.num_data, problem.dimension)
-    found = [_density(problem, z, rows=rows) for z in (*old, *new)]
-    before, after = jnp.stack(found[: len(old)]), jnp.stack(found[len(old) :])
-    return ~(after >= before - rule.most_fallen(problem.dimension, T))
+@jax.jit
+def _predicted_by_chains(
+    found: Predictions, problem: Problem, zs: Float[Array, "chain d"]
+) -> Float[Array, "chain m k"]:
+    return jax.vmap(lambda z: found.at(problem.target, z))(zs)
 
 
 @partial(jax.jit, static_argnames="rows")
 def _density(problem: Problem, z: Float[Array, " d"], *, rows: int) -> Float[Array, ""]:
     return density_by(problem, rows)(z)
-
-
-def _metric(problem: Problem, ask: Request, zs: Array) -> Any:
-    """D as asked for, or the diagonal of the chains' average."""
-    learnt = isinstance(ask.preconditioner, Kronecker) and not ask.preconditioner.known
-    if not is_auto(ask.preconditioner) and not learnt:
-        return given(ask.preconditioner, problem.layout)
-    rows = rule.fisher_rows(problem.num_data, problem.dimension)
-    if learnt:
-        prior = np.mean([np.asarray(narrowness(problem, z)) for z in zs], axis=0)
-        return learnt_factors(problem, zs, prior, rows)
-    share = -(-rows // len(zs))  # rows of its own for every chain
-    each = [
-        np.asarray(fisher(problem, z, sent(k * share, np.int32), rows=share))
-        for k, z in enumerate(zs)
-    ]
-    squares = np.mean(each, axis=0)
-    return Diagonal(1 / np.maximum(squares, 1e-8)).prepare(problem.layout)
 
 
 @partial(jax.jit, static_argnames="rows")
@@ -495,19 +515,8 @@ def fisher(
     return prior + squares * (problem.num_data / rows)
 
 
-def step_size(
-    problem: Problem, sampler: Any, gradient: Any, D: Any, zs: Array, ask: Request
-) -> float:
-    """The largest h that noise and curvature allow where the chains are."""
-    rows = rule.curvature_rows(problem.num_data, problem.dimension)
-    _, stiff = stiffest(problem, D, zs, count=min(2, problem.dimension), rows=rows)
-    friction = None if isinstance(sampler, SGLD) else float(sampler.friction)
-    V = _noise(problem, gradient, D, zs, ask.seed)
-    return rule.largest_step(V, float(jnp.max(stiff)), ask.tolerance, friction)
-
-
 def _noise(problem: Problem, gradient: Any, D: Any, zs: Array, seed: int) -> float:
-    """V of the noisiest layer of those that are looked at."""
+    """Return V of the noisiest of the layers whose temperature is judged."""
     if isinstance(gradient, Full):
         return 0.0
     batches = int(np.clip(MAX_NOISE_NUMBERS // zs.size, MIN_NOISE_BATCHES, rule.NOISE_BATCHES))
@@ -531,31 +540,6 @@ def _layer_noise(
     mean = total / len(entries)
     variances = (squares - len(entries) * mean**2) / (len(entries) - 1)
     return Layers(("",) * len(sizes), sizes).means(variances)
-
-
-def moved(
-    problem: Problem, ask: Request, sampler: Any, gradient: Any, D: Any, z: Array, h: float,
-    T: float, stretch: tuple[int, int, int],
-) -> Array:  # fmt: skip
-    """Where the chains are after the steps of a stage: `stretch` has its number, its length, and how many there are."""
-    number, steps, stages = stretch
-    begin, state = number * steps, jax.vmap(sampler.init)(z)
-    key = jax.random.fold_in(stream_key(ask.seed, TUNING_STREAM), number)
-    numbers = problem.array(h), problem.array(T)
-    with Work("optimising") as work:
-        for first, count in work.pieces(begin, begin + steps, most=64, of=stages * steps):
-            entries = None
-            if not isinstance(gradient, Full):
-                chunks = [problem.source.chunk((ask.seed, 2**30 + c), first, count) for c in range(len(z))]  # fmt: skip
-                padded = np.zeros((64, len(z), *problem.source.entry_shape), np.int32)
-                padded[:count] = np.stack(chunks, axis=1)
-                entries = sent(padded)
-            state = _advanced(
-                problem, sampler, gradient, D, state, entries, numbers, key, sent(first, np.int32),
-                sent(count, np.int32),
-            )  # fmt: skip
-            jax.block_until_ready(state)
-    return state.position if hasattr(state, "position") else state
 
 
 @jax.jit
