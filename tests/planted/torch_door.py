@@ -73,8 +73,8 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch loss: a mean over outputs taken for one over rows",
-        "any(d % len(_sizes(node)) == 0 for d in dims)",
-        "any(d % len(_sizes(node)) >= 0 for d in dims)", LOSS + "test_a_sum_is_explained",
+        "any(d % len(_sizes(below)) == 0 for d in dims)",
+        "any(d % len(_sizes(below)) >= 0 for d in dims)", LOSS + "test_a_sum_is_explained",
     ),
     Mutant(
         "torch ensemble: draws weigh the same",

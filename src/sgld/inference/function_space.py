@@ -44,9 +44,7 @@ from ..diagnostics.function_space.temperature import Layers
 from ..diagnostics.function_space.verdict import (
     Seen,
     judge_predictions,
-    known_well,
-    mixed,
-    temperatures,
+    sufficient,
     with_details,
 )
 from ..diagnostics.hidden_mass import (
@@ -453,10 +451,7 @@ def draws_suffice(problem: Problem, plan: Plan, ask: Request, raw: Raw) -> bool:
     healthy = np.isfinite(late.last).all(axis=1) if late.last is not None else np.ones(0, bool)
     if not healthy.any() or late.predicted is None:
         return True
-    seen = _seen_by(problem, plan, late, np.flatnonzero(healthy), ())
-    if len(seen.predicted) == 1:
-        return known_well(temperatures(seen))  # R-hat will never be known
-    return not mixed(seen).reasons and known_well(temperatures(seen))
+    return sufficient(_seen_by(problem, plan, late, np.flatnonzero(healthy), ()))
 
 
 def _seen_by(

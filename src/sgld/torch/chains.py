@@ -19,6 +19,7 @@ from ..core.progress import enough
 from ..core.work import Work
 from ..errors import RunError
 from ..inference.loop import ADVISED_DRAWS, MIN_DRAWS_IN_TIME
+from ..inference.sink import Positions
 from ..inference.tuning import network_rules as rule
 from .dynamics import Motion, State, kinetic, slopes_of
 from .rows import Inputs
@@ -90,49 +91,45 @@ class Record:
     """What is kept of all chains.
 
     Attributes:
-      predicted: [chain, row, k] of every draw; kinetic: [chain, layer + 2].
-      weights: [chain, d] of every `every`-th draw, the first one included.
-      room: for so many weights, at least 2.
+      positions: weights [chain, d], of as many draws as there is room for.
       failed_at: [chain], the step at which a chain was found to have run away, or -1.
+      predicted: [chain, row, k] of every draw; kinetic: [chain, layer + 2].
     """
 
-    room: int
+    positions: Positions
     failed_at: np.ndarray
     predicted: list[np.ndarray] = field(default_factory=list)
     kinetic: list[np.ndarray] = field(default_factory=list)
-    weights: list[np.ndarray] = field(default_factory=list)
-    every: int = 1
 
     @classmethod
     def of(cls, chains: int, dimension: int) -> Record:
-        """An empty one, with room for the draws of a chain that a run gives back, and as many before these."""
+        """Return an empty record, with room for the draws that a run gives back, and as many before these."""
         kept = min(
             MAX_KEPT_DRAWS, max(MIN_KEPT_DRAWS, rule.MAX_KEPT_NUMBERS // (chains * dimension))
         )
         # between room / 2 and room are held, of which a third is left out as burn-in
-        return cls(2 * kept, np.full(chains, -1))
+        return cls(Positions(2 * kept), np.full(chains, -1))
 
     @property
     def count(self) -> int:
-        """Draws so far."""
+        """The number of draws so far."""
         return len(self.predicted)
 
     def take(self, z: torch.Tensor, predicted: torch.Tensor, heat: torch.Tensor) -> None:
-        """One more draw of every chain."""
-        if self.count % self.every == 0:
-            if len(self.weights) == self.room:
-                self.weights, self.every = self.weights[::2], 2 * self.every
-            if self.count % self.every == 0:
-                self.weights.append(z.detach().cpu().numpy().copy())
+        """Add one draw of every chain."""
+        self.positions.take(self.count, z.detach().cpu().numpy()[None])
         self.predicted.append(predicted.detach().cpu().numpy())
         self.kinetic.append(heat.detach().cpu().numpy())
 
     def kept_from(self, first: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the draws from `first` on whose weights are kept, at most `most`, and the weights [chain, draw, d]."""
-        numbers = np.arange(len(self.weights)) * self.every
-        chosen = np.flatnonzero(numbers >= first)
-        chosen = chosen[:: -(-len(chosen) // most)] if len(chosen) else chosen
-        return numbers[chosen], np.stack([self.weights[i] for i in chosen], 1)
+        """Return the numbers of at most `most` draws from `first` on whose weights are kept, and these weights.
+
+        The weights are [chain, draw, d].
+        """
+        found = self.positions.between(first, self.count)
+        assert found is not None
+        every = max(1, -(-len(found[0]) // most))
+        return found[0][::every], np.moveaxis(found[1][::every], 0, 1)
 
 
 @dataclass
@@ -242,7 +239,7 @@ class Chains:
         lost = torch.from_numpy(self.record.failed_at >= 0).to(self.starts.device)[:, None]
         z = torch.where(lost, self.starts, self.state.z)
         state = State(z, torch.where(lost, 0.0, self.state.p))
-        record = Record(self.record.room, np.full(len(self.state.z), -1))
+        record = Record(Positions(self.record.positions.room), np.full(len(self.state.z), -1))
         motion = replace(self.motion, h=h)
         # steps go on to be counted, so that no order of the rows comes twice
         return replace(

@@ -31,7 +31,7 @@ from ..diagnostics.function_space.temperature import (
     SPEED_ROWS,
     Layers,
 )
-from .rows import Batch, Inputs, Rows, mapped
+from .rows import Batch, Inputs, Rows, mapped, num_rows
 from .target import Target
 
 FRICTION = 1.0  # gamma
@@ -152,8 +152,7 @@ def slopes_of(
     Args:
       draw: its number, of which the lot depends.
     """
-    leaf = next(iter(probe.values() if isinstance(probe, dict) else probe))
-    count = min(SPEED_ROWS, len(leaf))
+    count = min(SPEED_ROWS, num_rows(probe))
     together = target.together and count * z.numel() <= SPEED_NUMBERS
     # by turns every second draw would tell of some alone
     turn = (

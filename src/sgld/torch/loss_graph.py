@@ -156,16 +156,22 @@ def _reduction(node: Any) -> Reduction:
     return Reduction("unknown", operation=name)
 
 
-def _losses_below(node: Any) -> bool:
-    """Whether a sum adds up what one of torch's losses gave row by row, not scaled."""
+def _line_below(node: Any) -> Iterator[Any]:
+    """Yield the nodes below as long as each has exactly one child."""
     for _ in range(_MAX_DEPTH):
         children = [child for child, _ in node.next_functions if child is not None]
         if len(children) != 1:
-            return False
+            return
         (node,) = children
-        if getattr(node, "_saved_reduction", None) == 0:
+        yield node
+
+
+def _losses_below(node: Any) -> bool:
+    """Whether a sum adds up what one of torch's losses gave row by row, not scaled."""
+    for below in _line_below(node):
+        if getattr(below, "_saved_reduction", None) == 0:
             return True
-        if not node.name().startswith((*_SIGN_NODES, "Sum")):
+        if not below.name().startswith((*_SIGN_NODES, "Sum")):
             return False
     return False
 
@@ -204,15 +210,13 @@ def nodes(root: Any) -> Iterator[Any]:
 
 def _weighted_below(node: Any) -> bool:
     """Whether constants multiply the numbers that a reduction averages."""
-    for _ in range(_MAX_DEPTH):
-        children = [child for child, _ in node.next_functions if child is not None]
-        if node.name().startswith(("Mul", "Div")) and _shape(node) != ():
+    for below in (node, *_line_below(node)):
+        if not (
+            below is node or below.name().startswith((*_SIGN_NODES, "Mul", "Div", "Mean", "Sum"))
+        ):
+            return False
+        if below.name().startswith(("Mul", "Div")) and _shape(below) != ():
             return True
-        if len(children) != 1:
-            return False
-        (node,) = children
-        if not node.name().startswith((*_SIGN_NODES, "Mul", "Div", "Mean", "Sum")):
-            return False
     return False
 
 
@@ -230,15 +234,11 @@ def _classes_below(node: Any) -> int:
 
 def _mean_over_rows_below(node: Any) -> bool:
     """Whether what a sum adds up has already been averaged over the rows: x.mean(0).sum()."""
-    for _ in range(_MAX_DEPTH):
-        children = [child for child, _ in node.next_functions if child is not None]
-        if len(children) != 1:
-            return False
-        (node,) = children
-        if node.name().startswith("Mean") and hasattr(node, "_saved_dim"):
-            dims = [d - 2**64 if d >= 2**63 else d for d in node._saved_dim]
-            return any(d % len(_sizes(node)) == 0 for d in dims)
-        if not node.name().startswith((*_SIGN_NODES, "Mul", "Div", "Sum")):
+    for below in _line_below(node):
+        if below.name().startswith("Mean") and hasattr(below, "_saved_dim"):
+            dims = [d - 2**64 if d >= 2**63 else d for d in below._saved_dim]
+            return any(d % len(_sizes(below)) == 0 for d in dims)
+        if not below.name().startswith((*_SIGN_NODES, "Mul", "Div", "Sum")):
             return False
     return False
 

@@ -160,20 +160,15 @@ def _places(model: torch.nn.Module) -> set[str]:
 
     functional_call leaves weights of a draw behind in a module that is named twice.
     """
-    return {
-        _place(path, key)
-        for path, module in model.named_modules()
-        for key, _ in (*_own(module.named_parameters), *_own(module.named_buffers))
-    }
+    entries = (*_own(model, "named_parameters"), *_own(model, "named_buffers"))
+    return {place for place, _ in entries}
 
 
-def _own(named: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield what a module holds itself, an entry with two names twice."""
-    return named(recurse=False, remove_duplicate=False)
-
-
-def _place(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
+def _own(model: torch.nn.Module, kind: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield what each module holds itself under its place, an entry with two names twice."""
+    for path, module in model.named_modules():
+        for key, value in getattr(module, kind)(recurse=False, remove_duplicate=False):
+            yield f"{path}.{key}" if path else key, value
 
 
 def in_every_place(
@@ -181,12 +176,8 @@ def in_every_place(
 ) -> dict[str, torch.Tensor]:
     """Weights by the names of `named_parameters`, under each place that holds one of them, each place once."""
     names = {id(p): name for name, p in model.named_parameters()}
-    return {
-        _place(path, key): weights[names[id(p)]]
-        for path, module in model.named_modules()
-        for key, p in _own(module.named_parameters)
-        if names[id(p)] in weights
-    }
+    places = ((place, names[id(p)]) for place, p in _own(model, "named_parameters"))
+    return {place: weights[name] for place, name in places if name in weights}
 
 
 def running_statistics(model: torch.nn.Module) -> dict[str, torch.Tensor]:

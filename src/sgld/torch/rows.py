@@ -66,8 +66,7 @@ class Rows:
     def digest(self) -> str:
         """SHA-256 of what the rows are."""
         found = hashlib.sha256()
-        named = self.inputs.items() if isinstance(self.inputs, dict) else enumerate(self.inputs)
-        for name, leaf in (*named, ("target", self.target)):
+        for name, leaf in (*named_leaves(self.inputs).items(), ("target", self.target)):
             array = leaf.detach().cpu()
             found.update(f"{name} {array.dtype} {tuple(array.shape)}".encode())
             found.update(array.contiguous().view(torch.uint8).numpy().tobytes() if array.numel() else b"")  # fmt: skip
@@ -79,6 +78,16 @@ def mapped(f: Callable[[torch.Tensor], torch.Tensor], inputs: Inputs) -> Inputs:
     if isinstance(inputs, dict):
         return {name: f(leaf) for name, leaf in inputs.items()}
     return tuple(f(leaf) for leaf in inputs)
+
+
+def as_inputs(leaves: dict[Any, torch.Tensor], like: Inputs) -> Inputs:
+    """Return leaves by name or by place in the form of other inputs."""
+    return leaves if isinstance(like, dict) else tuple(leaves.values())
+
+
+def num_rows(inputs: Inputs) -> int:
+    """Return the number of rows of inputs."""
+    return len(next(iter(named_leaves(inputs).values())))
 
 
 def read_rows(
@@ -97,9 +106,8 @@ def read_rows(
     inputs = mapped(lambda leaf: as_known(leaf, set(dtypes)), inputs)
     if target.dtype == torch.float64 and dtypes and torch.float64 not in dtypes:
         target = target.float()
-    leaves = {"the target": target}
-    named = inputs.items() if isinstance(inputs, dict) else enumerate(inputs)
-    leaves |= {f"input {name!r}": leaf for name, leaf in named}
+    named = named_leaves(inputs)
+    leaves = {"the target": target, **{f"input {name!r}": leaf for name, leaf in named.items()}}
     for name, leaf in leaves.items():
         if leaf.dim() == 0 or len(leaf) != len(target):
             raise DataError(
@@ -123,7 +131,7 @@ def probe_inputs(probe: Any, rows: Rows) -> Inputs:
 
     Raises: UsageError for another number of inputs, or another shape of one.
     """
-    given, like = _named(_tensors(probe)), _named(rows.inputs)
+    given, like = named_leaves(_tensors(probe)), named_leaves(rows.inputs)
     given = {name: leaf for name, leaf in given.items() if name in like or name not in TARGET_KEYS}
     if given.keys() != like.keys():
         raise UsageError(
@@ -136,12 +144,13 @@ def probe_inputs(probe: Any, rows: Rows) -> Inputs:
         raise UsageError(
             f"probe rows must have the shape of the data set's ({_said(like)}, rows first). Got {_said(given)}."
         )
-    found = {name: given[name].to(like[name].device, like[name].dtype) for name in like}
-    return found if isinstance(rows.inputs, dict) else tuple(found.values())  # pyright: ignore[reportReturnType]
+    return as_inputs(
+        {name: given[name].to(leaf.device, leaf.dtype) for name, leaf in like.items()}, rows.inputs
+    )
 
 
-def _named(inputs: Any) -> dict[Any, torch.Tensor]:
-    """By name, or by place."""
+def named_leaves(inputs: Any) -> dict[Any, torch.Tensor]:
+    """Return the tensors of inputs by name or by place."""
     if isinstance(inputs, torch.Tensor):
         return {0: inputs}
     return dict(inputs) if isinstance(inputs, dict) else dict(enumerate(inputs))
@@ -209,10 +218,10 @@ def _say_random(loader: DataLoader, whole: Any) -> None:
     with _generators_kept():
         try:
             batch = loader.collate_fn([loader.dataset[i] for i in places])
-            again = _named(_tensors(batch))
+            again = named_leaves(_tensors(batch))
         except Exception:  # of a data set that is read only once, or only in a worker
             return
-    for name, leaf in _named(whole).items():
+    for name, leaf in named_leaves(whole).items():
         one, other = leaf[places], again.get(name)
         if other is None or other.shape != one.shape:  # padded to the longest of other rows
             continue

@@ -22,12 +22,13 @@ import torch
 
 from ..core.files import exists, reading
 from ..errors import RunError, UsageError
+from ..inference.sink import Positions
 from ..results.run_directory import RunDirectory
 from ..results.verdict import Verdict
 from .chains import Chains, Lengths, Record
 from .dynamics import Motion, Order, State
 from .monitor import say
-from .rows import Inputs, Rows
+from .rows import Inputs, Rows, as_inputs, named_leaves
 from .target import Target, Weights
 from .tuning import Asked, generator_of
 
@@ -184,11 +185,8 @@ def _rest(model: torch.nn.Module, names: tuple[str, ...]) -> str:
 
 def _given(target: Target, probe: Inputs) -> dict[str, np.ndarray]:
     """What `read_given` gives back."""
-    named = probe.items() if isinstance(probe, dict) else enumerate(probe)
-    return {
-        "start": _array(target.start),
-        **{f"probe.{name}": _array(leaf) for name, leaf in named},
-    }
+    leaves = {f"probe.{name}": _array(leaf) for name, leaf in named_leaves(probe).items()}
+    return {"start": _array(target.start), **leaves}
 
 
 def read_given(
@@ -198,11 +196,11 @@ def read_given(
     found = directory.given()
     if "start" not in found:
         raise _of_another_release(directory)
-    named = probe.items() if isinstance(probe, dict) else enumerate(probe)
+    named = named_leaves(probe)
     with reading(directory.path):
-        leaves = {name: _tensor(found[f"probe.{name}"], leaf) for name, leaf in named}
+        leaves = {name: _tensor(found[f"probe.{name}"], leaf) for name, leaf in named.items()}
         start = _tensor(found["start"], start).reshape(start.shape)
-    return start, leaves if isinstance(probe, dict) else tuple(leaves.values())  # pyright: ignore[reportReturnType]
+    return start, as_inputs(leaves, probe)
 
 
 def _of_another_release(directory: RunDirectory) -> RunError:
@@ -215,17 +213,19 @@ def write_checkpoint(directory: RunDirectory, chains: Chains) -> None:
     head = {
         "h": motion.h, "batch_size": motion.order.batch_size, "lengths": asdict(chains.lengths),
         "wanted": chains.wanted, "began": chains.began, "step": chains.step, "tried": chains.tried,
-        "every": record.every, "room": record.room,
+        "every": record.positions.every, "room": record.positions.room,
         "loss": motion.target.loss_at(chains.starts[0]),
     }  # fmt: skip
     arrays = {
         "z": chains.state.z, "p": chains.state.p, "root": motion.root,
         "directions": chains.directions, "starts": chains.starts, "noise": motion.noise.get_state(),
     }  # fmt: skip
-    kept = {name: getattr(record, name) for name in ("predicted", "kinetic", "weights")}
+    held = record.positions.between(0, record.count)
+    kept = {"predicted": record.predicted, "kinetic": record.kinetic}
+    kept |= {} if held is None else {"weights": held[1]}
     directory.write_checkpoint(head, {
         **{name: _array(value) for name, value in arrays.items()},
-        **{name: np.array(values) for name, values in kept.items() if values},
+        **{name: np.array(values) for name, values in kept.items() if len(values)},
         "failed_at": record.failed_at,
     })  # fmt: skip
 
@@ -255,13 +255,15 @@ def read_checkpoint(
         noise.set_state(torch.from_numpy(arrays["noise"].copy()))
         order = Order(target.rows, asked.chains, head["batch_size"], asked.seed, RUN_STREAM)
         motion = Motion(target, order, place("root"), float(head["h"]), noise)
-        kept = {
-            name: list(arrays[name].copy()) if name in arrays else []
-            for name in ("predicted", "kinetic", "weights")
-        }
-        record = Record(
-            int(head["room"]), arrays["failed_at"].copy(), **kept, every=int(head["every"])
+        positions = Positions(int(head["room"]))
+        positions.every = int(head["every"])
+        if "weights" in arrays:
+            numbers = np.arange(len(arrays["weights"])) * positions.every
+            positions.put_back(numbers, arrays["weights"])
+        kept = (
+            list(arrays[name].copy()) if name in arrays else [] for name in ("predicted", "kinetic")
         )
+        record = Record(positions, arrays["failed_at"].copy(), *kept)
         return Chains(
             motion, State(place("z"), place("p")), probe, place("directions"),
             place("starts"), Lengths(**head["lengths"]), record,

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..core.files import reading
@@ -79,21 +78,18 @@ def ensemble_of(model: torch.nn.Module, found: Found) -> Ensemble:
         for key, value in held.items()
         if places[key] not in found.names
     }
-    sizes = {name: dict(model.named_parameters()).get(name) for name in found.names}
-    if any(p is None for p in sizes.values()) or found.weights.shape[-1] != sum(
-        p.numel() for p in sizes.values() if p is not None
-    ):
+    parameters = dict(model.named_parameters())
+    sampled = [parameters[name] for name in found.names if name in parameters]
+    fits = found.weights.shape[-1] == sum(p.numel() for p in sampled)
+    if len(sampled) != len(found.names) or not fits:
         raise UsageError(
             f"the run drew {found.weights.shape[-1]} weights, which are not the model's; give a model of the same "
             "architecture."
         )
-    flat = torch.from_numpy(np.array(found.weights)).flatten(0, 1)
-    for draw in flat:
-        own, begin = {}, 0
-        for name, p in sizes.items():
-            assert p is not None
-            own[name] = draw[begin : begin + p.numel()].reshape(p.shape).to(p.dtype, copy=True)
-            begin += p.numel()
+    shapes, dtypes = tuple(p.shape for p in sampled), tuple(p.dtype for p in sampled)
+    weights = Weights(found.names, shapes, dtypes, torch.device("cpu"))
+    for draw in torch.from_numpy(np.array(found.weights)).flatten(0, 1):
+        own = {name: value.clone() for name, value in weights.named(draw).items()}
         state = {key: kept[key] if key in kept else own[str(places[key])] for key in held}
         ensemble.states.append(state)
         ensemble._weights.append(1.0)
@@ -513,8 +509,8 @@ def halved(first: Verdict, run: Any, progress: bool) -> Verdict:
 
 
 def _verdict(first: Verdict, change: Change, failed: bool) -> Verdict:
-    """As `Change.verdict`; one that keeps its word says beside its reasons what half the step changed."""
-    found = change.verdict(first, failed=failed)
+    """As `Change.judge`; one that keeps its word says beside its reasons what half the step changed."""
+    found = change.judge(first, failed=failed)
     if found is not first:
         return found
     return first.told(HALF_STEP, f"{change.said}, which leaves it {first.word}.")

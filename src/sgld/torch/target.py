@@ -75,9 +75,8 @@ class Prior:
             return (1 / self.scale**2).expand_as(z)
         parts = []
         for w, s in zip(z.split(self.sizes, -1), self.scale.split(self.sizes), strict=True):
-            nu, d = (self.degrees, w.shape[-1]) if w.shape[-1] > 1 else (1.0, 0)
-            square = nu * s**2 + (w**2).sum(-1, keepdim=True) * (d > 0)
-            parts.append((nu + d) / square)
+            nu, d, square = self.degrees, w.shape[-1], (w**2).sum(-1, keepdim=True)
+            parts.append((nu + d) / (nu * s**2 + square) if d > 1 else (s**-2).expand_as(w))
         return torch.cat(parts, -1)
 
     def narrowness(self, z: torch.Tensor) -> torch.Tensor:
@@ -428,9 +427,7 @@ class Target:
         for chain in range(len(z)):
             inputs, target = batch.inputs, batch.target
             if own:
-                parts = inputs.items() if isinstance(inputs, dict) else enumerate(inputs)
-                one = {name: leaf[chain] for name, leaf in parts}
-                inputs = one if isinstance(inputs, dict) else tuple(one.values())
+                inputs = mapped(lambda leaf, chain=chain: leaf[chain], inputs)
                 target = target[chain]
             found.append(f({name: value[chain] for name, value in named.items()}, inputs, target))
         return torch.stack(found)

@@ -28,9 +28,7 @@ from ..diagnostics.function_space.verdict import (
     Seen,
     compared,
     judge_predictions,
-    known_well,
-    mixed,
-    temperatures,
+    sufficient,
     with_details,
 )
 from ..diagnostics.hidden_mass import MAX_RISING_ROWS
@@ -39,7 +37,7 @@ from ..inference.tuning import network_rules as rule
 from ..inference.tuning.network_backend import finite_starts, followed, log_masses
 from ..results.verdict import Verdict
 from .chains import MAX_KEPT_DRAWS, Chains, Lengths, most_draws
-from .rows import Inputs
+from .rows import Inputs, named_leaves, num_rows
 from .target import Target
 from .tuning import Asked, optimised_chains, price
 
@@ -48,7 +46,7 @@ from .tuning import Asked, optimised_chains, price
 
 def other_rows(target: Target, probe: Inputs, z: np.ndarray, gradients: int) -> OtherRows | None:
     """Rows that are no probe rows, looked at by draws at z [chain, draw, d]; None where the probe rows are the user's."""
-    probed = len(next(iter(probe.values() if isinstance(probe, dict) else probe)))
+    probed = num_rows(probe)
     if probed > target.num_data or not _is_own(target, probe, probed):
         return None
     rows = others(probed, target.num_data, gradients)
@@ -56,9 +54,8 @@ def other_rows(target: Target, probe: Inputs, z: np.ndarray, gradients: int) -> 
 
 
 def _is_own(target: Target, probe: Inputs, probed: int) -> bool:
-    own = target.rows.first(probed).inputs
-    names = own.keys() if isinstance(own, dict) else range(len(own))
-    return all(torch.equal(own[name], probe[name]) for name in names)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    own, given = named_leaves(target.rows.first(probed).inputs), named_leaves(probe)
+    return all(torch.equal(leaf, given[name]) for name, leaf in own.items())
 
 
 def _predicted_again(target: Target, z: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -153,8 +150,7 @@ def draws_wanted(chains: Chains, asked: Asked) -> int:
     done = chains.record.count
     if asked.num_draws is not None or not chains.healthy.size:
         return done
-    found = seen(chains, asked)
-    if not mixed(found).reasons and known_well(temperatures(found)):
+    if sufficient(seen(chains, asked)):
         return done
     width = int(np.prod(chains.record.predicted[0].shape[1:]))
     motion = chains.motion
@@ -218,8 +214,7 @@ def half_the_step(chains: Chains, asked: Asked) -> tuple[Change, bool]:
     other = chains.again(half, chains.motion.h / 4)
     other.run(lambda run: run.record.count, float("inf"), lambda run, now: None)
     both = [chain for chain in other.healthy if chain in healthy]
-    one, two = (np.stack(run.record.predicted[start:], 1) for run, start in ((chains, first), (other, 0)))  # fmt: skip
-    one, two = one[healthy], two[both]
+    one, two = _predicted(chains, first), np.stack(other.record.predicted, 1)[both]
     change = compared(chains.motion.target.kind, one, two, even_weights(one), even_weights(two))
     return change, len(both) < len(healthy)
 

@@ -20,6 +20,7 @@ from torch_parts import F, linear, squares  # noqa: E402
 
 import sgld.torch as st  # noqa: E402
 from sgld.core import progress  # noqa: E402
+from sgld.inference.sink import Positions  # noqa: E402
 from sgld.torch import chains as torch_chains  # noqa: E402
 from sgld.torch.dynamics import Order, State, baoa, kinetic  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
@@ -279,10 +280,11 @@ def test_a_network_is_that_of_the_jax_path():
 
 
 def test_kept_weights_have_the_bounds_that_they_are_given():
-    record = torch_chains.Record(8, np.full(1, -1))
+    record = torch_chains.Record(Positions(8), np.full(1, -1))
     for k in range(50):
         record.take(torch.full((1, 2), float(k)), torch.zeros(1, 1, 1), torch.zeros(1, 2))
-        assert len(record.weights) <= 8 and record.weights[0][0, 0] == 0
+        _, held = record.positions.between(0, k + 1)
+        assert len(held) <= 8 and held[0, 0, 0] == 0
     numbers, weights = record.kept_from(20, 3)
     assert (weights[0, :, 0] == numbers).all() and (numbers >= 20).all() and len(numbers) <= 3
 

@@ -241,6 +241,12 @@ def known_well(warmth: list[Temperature]) -> bool:
     return all(t.se <= MAX_SE for t in warmth if t.judged)
 
 
+def sufficient(seen: Seen) -> bool:
+    """Return whether predictions have mixed and temperatures are known; one chain's R-hat never is."""
+    mixes = len(seen.predicted) == 1 or not mixed(seen).reasons
+    return mixes and known_well(temperatures(seen))
+
+
 def judge_predictions(seen: Seen) -> Verdict:
     """The first rule that applies, and what was measured in `extra["predictions"]`."""
     warmth = temperatures(seen)

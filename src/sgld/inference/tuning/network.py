@@ -74,13 +74,6 @@ from ...samplers.schedules import as_schedule
 from ...samplers.sgld import SGLD
 from . import network_rules as rule
 from .network_backend import Tuned, information, tuned
-from .network_rules import (
-    LEARNING_RATE,
-    MAX_PRIOR_START_DIM,
-    UPDATE_SECONDS,
-    affordable,
-    step_price,
-)
 from .parts import learnt_factors, no_step, plain_batches, prepared, sampler_of, settled
 
 # -- from optimisers -----------------------------------------------------------------------
@@ -147,7 +140,7 @@ def optimised(
     import optax
 
     gradient = Full() if not problem.has_rows else Minibatch()
-    optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
+    optimizer = optax.adam(optax.cosine_decay_schedule(rule.LEARNING_RATE, steps))
     ends = []
     for chain, start in enumerate(starts):
         now = time.monotonic()
@@ -205,8 +198,6 @@ def warmed(batch_size: int, heat: float) -> str:
 
 PRIOR_START_STEPS, PRIOR_START_DELTA = 500, 0.2
 PRIOR_START_STREAM = 18
-# parameters: of more a prior is that of a network's weights, and init as good a draw of it as any
-MOST = 2**14
 # curvature of a prior that says nothing of a parameter's scale; 1 is taken
 MIN_PRIOR_CURVATURE = 1e-5
 
@@ -254,7 +245,7 @@ def as_normal(problem: Problem, tails: bool = False) -> Problem:
 def from_prior(problem: Problem, near: Float[np.ndarray, "m d"], seed: int) -> np.ndarray:
     """`near`, two of every three of them moved by the prior; those that do not stay finite are as they were."""
     moved, kind = near.copy(), np.arange(len(near)) % 3
-    if problem.dimension > MAX_PRIOR_START_DIM:
+    if problem.dimension > rule.MAX_PRIOR_START_DIM:
         return moved
     key = jax.random.fold_in(stream_key(seed, TUNING_STREAM), PRIOR_START_STREAM)
     for k in np.flatnonzero(kind):
@@ -320,7 +311,7 @@ def from_network(problem: Problem, ask: Request) -> Plan:
     whole, chains = problem, ask.chains()
     gradient, problem = plain_batches(problem, ask)
     ends = optimiser_ends(problem, ask)
-    if is_auto(ask.gradient) and is_auto(ask.batch_size) and affordable(whole, chains):
+    if is_auto(ask.gradient) and is_auto(ask.batch_size) and rule.affordable(whole, chains):
         gradient, problem = Full(), whole
     gradient = prepared(gradient, problem, ends[0])
     T = float(as_schedule(ask.temperature, "temperature", zero=True)(0))
@@ -367,7 +358,7 @@ def other_starts_affordable(problem: Problem, ask: Request) -> tuple[int, bool]:
     small = problem.with_batches(min(rule.BATCH_SIZE, problem.num_data), "reshuffle")
     optimiser = _passes(small, ask) * small.source.batch_size * row_price(problem)
     step = small.source.batch_size * row_price(problem)
-    if affordable(problem, ask.chains()):
+    if rule.affordable(problem, ask.chains()):
         step = gradient_price(problem).each
     steps = rule.STAGES * rule.STAGE_STEPS + rule.STRETCHES * rule.STRETCH_STEPS
     seconds = rule.OTHER_STARTS_SHARE * rule.seconds_of(
@@ -390,7 +381,7 @@ def has_rule(ask: Request) -> bool:
 def _passes(problem: Problem, ask: Request) -> int:
     """Steps of an optimiser, by the price of a step."""
     seconds = rule.seconds_of(rule.MAX_OPTIMISER_SECONDS, rule.MAX_OPTIMISER_SHARE, ask.max_seconds)
-    price = problem.source.batch_size * row_price(problem) + UPDATE_SECONDS * problem.dimension
+    price = problem.source.batch_size * row_price(problem) + rule.UPDATE_SECONDS * problem.dimension
     most = max(rule.MAX_OPTIMISER_PASSES * problem.num_blocks, ARRIVAL_STEPS)
     steps = min(seconds / (ask.chains() * price), most)
     return int(np.clip(steps, rule.MIN_TRAINING_STEPS, rule.MAX_TRAINING_STEPS))
@@ -456,7 +447,7 @@ class JaxBackend:
 
     def step_seconds(self, chains: int) -> float:
         """Return the predicted seconds of a step of all chains."""
-        return chains * step_price(self.problem, self.gradient, self.problem.source.batch_size)
+        return chains * rule.step_price(self.problem, self.gradient, self.problem.source.batch_size)
 
     def moved(self, z: Array, D: Any, h: float, stretch: tuple[int, int, int]) -> Array:
         """Return positions after a stage; `stretch` holds its number, its length and the number of stages."""
