@@ -1,18 +1,14 @@
-"""From a run that is judged by predictions to draws: the part that has settled, layers, the verdict.
+"""Judge a run by its predictions: discard burn-in, measure layers, and return the verdict.
 
-Two looks at a run of a network that would be trusted, from the positions of its draws.
+A run that would be trusted gets more checks (`confirmed`). The first compares chains at rows that are not probe
+rows (diagnostics/function_space/other_chains.py). The second integrates gradients along lines between draws of a
+chain and compares them with the log density (diagnostics/hidden_mass.py). Temperatures do not show that gradients
+belong to another function, and chains that follow such gradients agree with one another.
 
-At rows that no probe row stands for (diagnostics/function_space/other_chains.py), and whether its gradients are those of its log
-density (diagnostics/hidden_mass.py), along lines between draws of a chain: temperatures do not show that they
-are another function's, and chains that follow these agree with one another.
-
-Chains from other starts, for a run whose own chains agree: have all of them missed a function?
-
-They go the way of a plan that is left to the library, whatever the run's own is: where an optimiser
-ends from a start of its own, some short stages that learn metric and step, and then a few
-stretches, after each of which predictions are looked at (diagnostics/function_space/other_chains.py). Those that
-predict what the run does after two stages have shown what they can, unless the whole way is cheap. As
-many go together as the run has chains: nothing is compiled anew.
+The third check runs chains from other starts, because all chains of a run can miss a function. They use a plan
+with automatic settings, whatever the settings of the run. Each begins where an optimiser ended, takes short stages
+that tune metric and step, and then a few stretches (tuning/network_backend.py). As many chains run together as the
+run has, so that nothing is compiled again.
 """
 
 from __future__ import annotations
@@ -83,12 +79,14 @@ POSITION_NUMBERS = 2**22  # numbers of positions that predict in one call
 def other_rows(
     problem: Problem, z: Float[np.ndarray, "draw chain d"], gradients: int
 ) -> OtherRows | None:
-    """Rows that are no probe rows, looked at by draws at these positions.
+    """Return rows that are not probe rows, with predictions of the draws at these positions.
 
-    None where the user named the rows that are judged, or probe rows are all there are.
+    The result is None if the user named the rows that are judged, or if all rows are probe rows.
 
     Args:
-      gradients: of rows, that a chain of the run took.
+      problem: the posterior and its rows.
+      z: positions of draws.
+      gradients: row gradients that a chain of the run took.
     """
     found = predictions_of(problem)
     rows = others(len(jax.tree.leaves(found.rows)[0]), problem.num_data, gradients)
@@ -103,7 +101,7 @@ def _at_rows(
     z: Float[np.ndarray, "chain draw d"],
     rows: Int[np.ndarray, " m"],
 ) -> Float[np.ndarray, "chain draw m k"]:
-    """What draws predict at rows of these numbers, in pieces of both."""
+    """Predict at rows of these numbers, some draws and some rows at a time."""
     flat = z.reshape(-1, z.shape[-1])
     size = int(np.clip(POSITION_NUMBERS // flat.shape[1], 1, len(flat)))
     pieces = []
@@ -131,10 +129,9 @@ def _predicted(
 def misses_of_gradients(
     problem: Problem, z: Float[np.ndarray, "draw chain d"], until: float = math.inf
 ) -> float | None:
-    """Root mean square of what integrated gradients miss of rises of log density, in nats of some rows.
+    """Return the result of `gradient_misses` on some rows, in nats.
 
-    nan where the time `until` (of time.monotonic) came first; None where the density is computed in half precision,
-    whose rounding is as large.
+    The result is None if the density is computed in half precision, whose rounding is as large.
     """
     some = problem.first(min(problem.num_data, MAX_RISING_ROWS)) if problem.has_rows else problem
     some = some.as_one_batch() if some.has_rows else some
@@ -164,13 +161,14 @@ def gradient_misses(
 ) -> float:
     """Return the root mean square of what integrated gradients miss along lines between draws.
 
-    The result is 0 if no chain moves, and NaN if the time `until` (of time.monotonic) comes first.
+    The result is 0 if no chain moves, and NaN if the time is up first.
 
     Args:
       z: positions of draws.
       dtype: of the positions at which the density is computed.
       rises: (begins, ends) -> the change in log density along each line.
       integrals: (begins, ends, nodes, weights) -> the quadrature of the gradient at these nodes.
+      until: the time (of time.monotonic) at which the checks end.
     """
     begins, ends = lines_between(z)
     if not len(begins):
@@ -199,7 +197,7 @@ def gradient_misses(
 def _rises(
     some: Problem, begins: Float[Array, "n d"], ends: Float[Array, "n d"]
 ) -> Float[Array, " n"]:
-    """log p(end) - log p(begin), each row's difference by itself, so that their sum loses no digits."""
+    """Return log p(end) - log p(begin) as a sum of row differences, which loses no digits."""
 
     def one(pair: tuple[Array, Array]) -> Array:
         begin, end = pair
@@ -224,7 +222,7 @@ def _integrals(
     some: Problem, begins: Float[Array, "n d"], ends: Float[Array, "n d"], at: Float[Array, " k"],
     share: Float[Array, " k"],
 ) -> Float[Array, " n"]:  # fmt: skip
-    """int grad log p . dz from each begin to its end, the part of these nodes."""
+    """Return the contribution of these nodes to int grad log p . dz from each begin to its end."""
 
     def one(pair: tuple[Array, Array]) -> Array:
         begin, end = pair
@@ -243,7 +241,7 @@ _wanted: ContextVar[bool] = ContextVar("sgld_other_starts", default=True)
 
 @contextmanager
 def not_looked_for() -> Iterator[None]:
-    """Of runs that only serve to judge another one."""
+    """Skip restarts in runs that only serve to judge another run."""
     token = _wanted.set(False)
     try:
         yield
@@ -258,9 +256,9 @@ def from_other_starts(
     temperature: float,
     run: Seen,
 ) -> OtherStarts | None:
-    """What they predict; None where too few are affordable, or none stayed finite.
+    """Return chains from other starts, or None if too few are affordable or none stays finite.
 
-    `ends` is where the chains of the run ended, `run` what was seen of them.
+    `ends` holds where the chains of the run ended, `run` what was seen of them.
     """
     whole = problem.as_one_batch()
     count, cheap = other_starts_affordable(whole, ask) if _wanted.get() else (0, False)
@@ -275,7 +273,7 @@ def _looked_for(
     whole: Problem, ask: Request, ends: np.ndarray, temperature: float, run: Seen,
     how: tuple[int, int, bool],
 ) -> OtherStarts | None:  # fmt: skip
-    """`how` has how many starts there are, of how many together, and whether all are followed to their ends."""
+    """Run the starts; `how` holds their number, how many run together, and whether all are followed to the end."""
     count, together, cheap = how
     ask = replace(
         ask, sampler="auto", step_size="auto", gradient="auto", preconditioner="auto", order="auto",
@@ -311,12 +309,12 @@ class Late(NamedTuple):
 
 
 def without_beginning(plan: Plan, raw: Raw, most: int, *, from_ask: bool = False) -> Late:
-    """Burn-in is a share of what a run came to: it may have been prolonged, or stopped by the clock.
+    """Discard burn-in, which is a share of the steps that a run took.
 
-    Of a run that was prolonged, `most` draws of a chain are given back; of one whose positions are too many to be
-    held, those that are.
+    A run may have been prolonged, or stopped by the clock. A prolonged run returns `most` draws of a chain; a run
+    with too many positions to hold returns those that are held.
 
-    Where lengths were given, what was given is all there is; `from_ask`: burn-in was.
+    If the user gave the lengths, nothing more is discarded; `from_ask` says that burn-in was given.
     """
     setup, burn_in, first = plan.setup, plan.setup.burn_in, 0
     if setup.starts is not None and not from_ask:
@@ -339,7 +337,7 @@ def judged_by_predictions(
     problem: Problem, plan: Plan, raw: Raw, ask: Request, info: dict[str, Any], keep: Keep | None,
     until: float = math.inf,
 ) -> Draws:  # fmt: skip
-    """Draws of the run, or of what was kept of it, with the verdict in function space, by the time `until` if it can be."""
+    """Return draws of the run, or of what was kept of it, with the verdict in function space, if possible by `until`."""
     summed = keep is not None and keep.moments  # of all draws, so that all are judged
     late = raw
     if is_auto(ask.num_draws) and not summed:
@@ -431,9 +429,9 @@ def _confirmed(
 
 
 def _as_reported(draws: Draws, layers: Layers, z: np.ndarray) -> np.ndarray:
-    """Positions of healthy chains as they are given back: a scale is positive in the table of layers, too.
+    """Return positions of healthy chains on the reported scale, where for example a scale is positive.
 
-    A leaf that has other entries there, as a simplex has, stays as it is.
+    A leaf with another number of entries there, such as a simplex, stays unconstrained.
     """
     leaves = [leaf for leaf in jax.tree.leaves(draws.position) if leaf[0, 0].size]
     if len(leaves) != len(layers.sizes):
@@ -446,7 +444,7 @@ def _as_reported(draws: Draws, layers: Layers, z: np.ndarray) -> np.ndarray:
 
 
 def draws_suffice(problem: Problem, plan: Plan, ask: Request, raw: Raw) -> bool:
-    """Whether predictions have mixed, and temperatures are known; True where all chains failed."""
+    """Return whether predictions have mixed and temperatures are known; True if all chains failed."""
     late = without_beginning(plan, raw, 1).late if is_auto(ask.burn_in) else raw
     healthy = np.isfinite(late.last).all(axis=1) if late.last is not None else np.ones(0, bool)
     if not healthy.any() or late.predicted is None:
@@ -457,7 +455,7 @@ def draws_suffice(problem: Problem, plan: Plan, ask: Request, raw: Raw) -> bool:
 def _seen_by(
     problem: Problem, plan: Plan, late: Raw, healthy: np.ndarray, failures: tuple[str, ...]
 ) -> Seen:
-    """What the draws of these chains showed."""
+    """Return what the draws of these chains show."""
     assert late.predicted is not None and late.kind is not None
     kinetic = None if late.kinetic is None else np.moveaxis(late.kinetic, 0, 1)[healthy]
     # a draw's weight is the step taken from it

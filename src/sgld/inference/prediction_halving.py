@@ -78,7 +78,8 @@ def step_halving(
     momentum it is the step in time, sqrt(h), that is halved: the heat of noisy gradients goes as that.
 
     Args:
-      posterior, data: those of the run.
+      posterior: that of the run.
+      data: those of the run.
       draws: a run of this session that is judged by predictions, whose plan is run again.
       seed: of the second run (None: the first one's plus 1).
       progress: as for `sgld.sample`.

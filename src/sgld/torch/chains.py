@@ -1,8 +1,8 @@
-"""Chains of a module on their way: how long, what is kept of them, and until when.
+"""Run the chains of a module: their lengths, what is kept of them, and when they end.
 
-Predictions and temperatures are kept at every draw, weights at few of them: at every one until
-there is no more room, then at every second of those, and so on. What is drawn does not depend on where
-pieces of the work begin and end, nor on where a run was stopped.
+Predictions and temperatures are kept at every draw. Weights are kept at every draw until memory is full, then at
+every second draw, and so on. The draws do not depend on where pieces of the work begin and end, nor on where a run
+was stopped.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Lengths:
     num_draws: int
 
     def steps(self, num_draws: int) -> int:
-        """Until so many draws are kept."""
+        """Return the steps until so many draws are kept."""
         return self.burn_in + self.thin * num_draws
 
 
 def lengths(target: Target, asked: Asked, h: float, batch_size: int | None) -> Lengths:
-    """Burn-in and span by the step and the price of one, thinning by what predictions cost."""
+    """Choose burn-in and span by the step size and its cost, and thinning by the cost of predictions."""
     seconds = rule.seconds_of(rule.MAX_RUN_SECONDS, rule.MAX_TORCH_RUN_SHARE, asked.max_seconds)
     fewest = 1000 if asked.max_seconds is None else rule.MIN_RUN_STEPS
     most = max(fewest, int(seconds / price(target, asked.chains, batch_size)))
@@ -69,7 +69,7 @@ def lengths(target: Target, asked: Asked, h: float, batch_size: int | None) -> L
 def most_draws(
     target: Target, asked: Asked, planned: Lengths, batch_size: int | None, width: int
 ) -> int:
-    """Draws that a run may be prolonged to: by memory, and by price where time has no limit."""
+    """Return the most draws of a prolonged run, by memory, and by cost if time has no limit."""
     most = min(
         MAX_KEPT_PREDICTIONS // (asked.chains * width), rule.MAX_RUN_GROWTH * planned.num_draws
     )
@@ -80,7 +80,7 @@ def most_draws(
 
 
 def num_directions(target: Target, batch_size: int | None, planned: Lengths) -> int:
-    """How many stiff directions a run of this length pays for."""
+    """Return how many directions of large curvature a run of this length can afford."""
     num_data, d = target.num_data, target.dimension
     gradients = planned.steps(planned.num_draws) * (batch_size or num_data)
     return rule.num_directions(gradients, rule.curvature_rows(num_data, d), d)
@@ -202,13 +202,13 @@ class Chains:
         return True
 
     def _more_seconds(self) -> float:
-        """Of sampling, until there are draws enough, at the pace so far."""
+        """Return the seconds of sampling until there are enough draws, at the pace so far."""
         step, time_then = self._paced
         each = (time.monotonic() - time_then) / max(1, self.step - step)
         return each * max(0, self.began + self.lengths.steps(ADVISED_DRAWS) - self.step)
 
     def _stretch(self, end: int) -> None:
-        """To step `end`, or the draw at which no chain is left, with what is measured at the draws on the way."""
+        """Advance to step `end`, or to the draw at which no chain is left, and measure at the draws on the way."""
         while self.step < end and self.healthy.size:
             ahead = self.began + self.lengths.steps(self.record.count + 1)
             stop = min(end, ahead)
@@ -235,7 +235,7 @@ class Chains:
         return np.flatnonzero(self.record.failed_at < 0)
 
     def again(self, planned: Lengths, h: float) -> Chains:
-        """From where the chains are, or started where they failed, with another step and nothing kept."""
+        """Return chains that continue with another step and an empty record; failed ones begin at their starts."""
         lost = torch.from_numpy(self.record.failed_at >= 0).to(self.starts.device)[:, None]
         z = torch.where(lost, self.starts, self.state.z)
         state = State(z, torch.where(lost, 0.0, self.state.p))

@@ -35,7 +35,7 @@ TORCH_STARTS_STREAM, ADAM_STREAM, STAGE_STREAM, NOISE_STREAM = 11, 12, 13, 14
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked of a run; None is left to the library."""
+    """The user's settings of a run; None leaves the choice to the library."""
 
     chains: int
     seed: int
@@ -144,7 +144,7 @@ def optimised_chains(
 
 
 def price(target: Target, chains: int, batch_size: int | None) -> float:
-    """Predicted seconds of a step of all chains."""
+    """Predict the seconds of a step of all chains."""
     likelihood, few = target.likelihood, target.rows.first(64)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         likelihood.outputs({}, few.inputs)
@@ -162,21 +162,21 @@ def price(target: Target, chains: int, batch_size: int | None) -> float:
 
 
 def affordable(target: Target, chains: int) -> bool:
-    """Whether all rows are, at every step of long enough chains."""
+    """Return whether chains of sufficient length can use all rows at every step."""
     return rule.TORCH_FULL_STEPS * price(target, chains, None) <= rule.MAX_FULL_SECONDS
 
 
 def generator_of(seed: int, stream: int, device: torch.device) -> torch.Generator:
-    """Torch's, on the device, begun from the host's."""
+    """Return a generator of torch on the device, seeded by the host's generator."""
     found = torch.Generator(device)
     found.manual_seed(int(generator(seed, stream, 0).integers(2**53)))
     return found
 
 
 def starts(target: Target, asked: Asked, elsewhere: bool) -> torch.Tensor:
-    """The target's start with as much again of what varies in a layer; `elsewhere`: as tune/prior_starts, too.
+    """Return the target's start plus normal noise with the sd of each layer's weights.
 
-    Of every three one is then of the prior, as wide as its scales, and one on the other side of 0.
+    With `elsewhere`, one of every three starts is drawn from the prior at its scales, and one is reflected at 0.
     """
     start = target.start
     spread = torch.cat([
@@ -198,7 +198,7 @@ def starts(target: Target, asked: Asked, elsewhere: bool) -> torch.Tensor:
 def _optimised(
     target: Target, asked: Asked, size: int, until: float, z: torch.Tensor
 ) -> torch.Tensor:
-    """Where Adam ends for every chain, from its start, with sds that are learnt at what they are held to be."""
+    """Return where Adam ends for every chain, with estimated prior scales fixed at their nominal values."""
     held = copy.copy(target)
     held.prior = target.prior.as_normal()
     order = Order(target.rows, asked.chains, size, asked.seed, ADAM_STREAM)
@@ -231,9 +231,10 @@ def _optimised(
 def stiffest(
     target: Target, root: torch.Tensor, z: torch.Tensor, count: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Orthonormal directions at every z in the coordinates of D^{1/2}, [chain, count, d]; the largest eigenvalue.
+    """Return the directions of largest curvature at every z, [chain, count, d], and the largest eigenvalue.
 
-    By block power iteration, as probe/directions.
+    The directions are orthonormal in the coordinates of D^{1/2}. The method is block power iteration, as in
+    diagnostics/function_space/temperature.py.
     """
     some = target.rows.first(rule.curvature_rows(target.num_data, target.dimension))
     times = target.curvature(z, some, target.num_data / len(some.target), root)
@@ -251,7 +252,7 @@ def stiffest(
 
 
 def _orthonormal(rows: Any) -> torch.Tensor:
-    """A basis of the span of rows [chain, count, d], from their products."""
+    """Return an orthonormal basis of the span of rows [chain, count, d], computed from their products."""
     unit = rows / rows.norm(dim=2, keepdim=True).clamp(min=1e-30)
     values, vectors = torch.linalg.eigh(unit @ unit.mT)
     basis = (vectors.mT @ unit) / values.clamp(min=MIN_EIGENVALUE).sqrt()[:, :, None]

@@ -1,8 +1,7 @@
-"""From what was kept of a module's chains to a verdict, by the rule of diagnose/predictions.
+"""Judge a run of a module by what was kept of its chains.
 
-Two looks at a module's run that would be trusted; as run/looked_again.
-
-Chains of a module from other starts, for a run whose own chains agree; as run/other_starts.
+The rule is that of diagnostics/function_space/verdict.py. A run that would be trusted gets the further checks of
+inference/function_space.py, among them chains from other starts.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from .tuning import Asked, optimised_chains, price
 
 
 def other_rows(target: Target, probe: Inputs, z: np.ndarray, gradients: int) -> OtherRows | None:
-    """Rows that are no probe rows, looked at by draws at z [chain, draw, d]; None where the probe rows are the user's."""
+    """Return rows that are not probe rows, with predictions of draws z [chain, draw, d]; None if the user chose the probe rows."""
     probed = num_rows(probe)
     if probed > target.num_data or not _is_own(target, probe, probed):
         return None
@@ -59,7 +58,7 @@ def _is_own(target: Target, probe: Inputs, probed: int) -> bool:
 
 
 def _predicted_again(target: Target, z: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """What draws predict at rows of these numbers, [chain, draw, m, k], in pieces of both."""
+    """Predict at rows of these numbers, [chain, draw, m, k], one draw and some rows at a time."""
     scale, pieces = target.prior.scale, []
     for part in np.split(rows, range(ROWS_PER_CALL, len(rows), ROWS_PER_CALL)):
         inputs = target.rows.at(torch.from_numpy(part).to(scale.device)).inputs
@@ -69,10 +68,9 @@ def _predicted_again(target: Target, z: np.ndarray, rows: np.ndarray) -> np.ndar
 
 
 def misses_of_gradients(target: Target, z: np.ndarray, until: float = math.inf) -> float | None:
-    """Root mean square of what integrated gradients miss of rises of log density, in nats of some rows.
+    """Return the result of `gradient_misses` on some rows, in nats.
 
-    nan where the time `until` (of time.monotonic) came first; None where the module computes in half precision,
-    whose rounding is as large.
+    The result is None if the module computes in half precision, whose rounding is as large.
     """
     if target.narrow:
         return None
@@ -98,9 +96,9 @@ def misses_of_gradients(target: Target, z: np.ndarray, until: float = math.inf) 
 
 @stage("other starts", whole=True)
 def from_other_starts(chains: Chains, asked: Asked, until: float, run: Seen) -> OtherStarts | None:
-    """What they predict; None where too few are affordable, or none stayed finite.
+    """Return chains from other starts, or None if too few are affordable or none stays finite.
 
-    Past the time `until` optimisers and stages are cut short; `run` is what was seen of the run.
+    Optimisers and stages are cut short at the time `until`; `run` is what was seen of the run.
     """
     target = chains.motion.target
     whole = chains.motion.order.batch_size is None
@@ -117,7 +115,7 @@ def from_other_starts(chains: Chains, asked: Asked, until: float, run: Seen) -> 
 
 
 def _affordable(target: Target, asked: Asked, whole: bool) -> int:
-    """How many are, all taking their steps together; 0 where too few are."""
+    """Return how many starts are affordable if all take their steps together, or 0 if too few are."""
     size = min(rule.BATCH_SIZE, target.num_data)
     optimiser = max(
         rule.MIN_TRAINING_STEPS, rule.MAX_OPTIMISER_PASSES * math.ceil(target.num_data / size)
@@ -138,7 +136,7 @@ def _affordable(target: Target, asked: Asked, whole: bool) -> int:
 
 
 def first_draw(chains: Chains, asked: Asked) -> int:
-    """The draw from which a run counts; where lengths were given, what was given is all there is."""
+    """Return the first draw after burn-in; if the user gave lengths, nothing more is discarded."""
     if asked.burn_in is not None or asked.num_draws is not None:
         return 0
     planned = chains.lengths
@@ -146,7 +144,7 @@ def first_draw(chains: Chains, asked: Asked) -> int:
 
 
 def draws_wanted(chains: Chains, asked: Asked) -> int:
-    """Twice the draws, until predictions have mixed and temperatures are known, where lengths were left open."""
+    """Return twice the draws until predictions mix and temperatures are known, unless lengths are given."""
     done = chains.record.count
     if asked.num_draws is not None or not chains.healthy.size:
         return done
@@ -159,7 +157,7 @@ def draws_wanted(chains: Chains, asked: Asked) -> int:
 
 
 def seen(chains: Chains, asked: Asked) -> Seen:
-    """What the draws of the chains that did not fail showed."""
+    """Return what the draws of the chains that did not fail show."""
     predicted = _predicted(chains, first_draw(chains, asked))
     kinetic = np.stack(chains.record.kinetic[first_draw(chains, asked) :], 1)[chains.healthy]
     target = chains.motion.target
@@ -172,12 +170,12 @@ def seen(chains: Chains, asked: Asked) -> Seen:
 
 
 def judged(chains: Chains, asked: Asked) -> Verdict:
-    """The verdict by what was seen at draws alone."""
+    """Return the verdict from what was measured at draws alone."""
     return judge_predictions(seen(chains, asked))
 
 
 def looked_further(chains: Chains, asked: Asked, first: Verdict, until: float) -> Verdict:
-    """The verdict, of a run that would be trusted by more looks, with layers and pictured predictions in `extra`."""
+    """Return the verdict after further checks of a run that would be trusted, with layers and predictions in `extra`."""
     found, verdict = seen(chains, asked), first
     if not chains.healthy.size:
         return verdict
@@ -194,7 +192,7 @@ def looked_further(chains: Chains, asked: Asked, first: Verdict, until: float) -
 
 
 def smaller(chains: Chains, verdict: Verdict) -> float | None:
-    """The step to try next, where it is chains that failed, or a temperature that is too high, that keep a run from being trusted."""
+    """Return the step to try next if chains failed or a temperature is too high, otherwise None."""
     found = verdict.extra["predictions"]
     if found["failed"]:
         return rule.STEP_CUT * chains.motion.h
@@ -202,10 +200,10 @@ def smaller(chains: Chains, verdict: Verdict) -> float | None:
 
 
 def half_the_step(chains: Chains, asked: Asked) -> tuple[Change, bool]:
-    """What half the step changes in predictions; whether a chain failed there.
+    """Return what step halving changes in predictions, and whether a chain failed at the smaller step.
 
-    Every chain goes on from where it ended, so that each stays among its modes. It is the step in
-    time, sqrt(h), that is halved: the heat of noisy gradients goes as that.
+    Every chain continues from where it ended, so that each stays among its modes. The step in time, sqrt(h), is
+    halved, because the variance that noisy gradients add is proportional to it.
     """
     first = first_draw(chains, asked)
     planned = chains.lengths

@@ -1,34 +1,25 @@
-"""The plan of a network: from where optimisers end, by kinetic Langevin dynamics, judged by predictions.
+"""Plan the run of a network: start at optimisers' ends, use kinetic Langevin dynamics, and judge predictions.
 
-A network's posterior has no mode that stands for it, and its curvature at one is of no use. Every
-chain begins where an optimiser of its own ended and takes a few short stages, after each of which
+No single mode represents the posterior of a network, and the curvature at one is of no use. So every chain begins
+where an optimiser of its own ended. The rules of network_backend.py then tune metric and step; `JaxBackend` computes
+what they need. SGLD's temperature is 1 + h V / 2. If all rows are affordable at every step, gradients have no noise.
 
-    D      1 / (diagonal of the empirical Fisher information + curvature of the prior), of all chains
-    V_l    variance of a batch's gradient in D per parameter of layer l, from a few batches
-    delta  min(2 gamma tau / max_l V_l, sqrt(f / lambda_1)),    h = delta^2
+`from_optimisers` plans a run where the posterior has no usable Gaussian at the mode.
 
-are measured where the chains are (of a prior with heavy tails, no further out than its scales); then they
-are frozen. tau is the kinetic temperature that gradient noise may add (2 tolerance), lambda_1 the largest
-curvature in D, gamma BAOA's friction, f one half, less of a tolerance below the default. SGLD's temperature is 1 + h V / 2. Where all rows are affordable at
-every step there is no noise.
-
-Plans where there is no usable Gaussian at the mode: from where optimisers end.
-
-What noise of batches will do to a network's predictions.
+`heat_of_predictions` measures what the noise of batches does to a network's predictions:
 
     V_f = mean_i Var[f_i' D g] / |f_i' D^{1/2}|^2,      T_f = 1 + delta V_f / (2 gamma)
 
-g a batch's gradient, f_i a prediction. A layer's mean, by which the step is chosen, hides it: of 199,210 weights whose
-layers were at 1.01 predictions were at 20; where optimisers end, and rows fit, T_f is less (3.7 there). As V_f goes as 1 / rows while a step's price goes as rows, no batch is a
-way out; all rows are, whose steps curvature alone limits.
+g is a batch's gradient and f_i a prediction. The mean of a layer, which chooses the step, hides this effect: in a
+network of 199,210 weights layers were at 1.01 and predictions at 20. Where optimisers end, and rows fit, T_f is lower
+(3.7 there). V_f is proportional to 1 / rows and the cost of a step to rows, so no batch size helps. Steps over all
+rows do; curvature alone limits them.
 
-Starts for chains that are to find what a run's own have missed: from the prior, as well as near `init`.
+`from_prior` returns starts that can find what a run's own chains miss. An optimiser that begins near `init` ends
+nearby. So of every three starts one is near `init`. The other two follow the dynamics of the prior alone from `init`
+and from -init: a prior is often the same at both, and may have a barrier between them.
 
-An optimiser that begins near `init` comes to what is near. So of every three starts one is near `init`, one is
-where dynamics of the prior alone comes to from there, and one where it comes to from -init: a prior is often the same
-at both, and what lies between may be a wall of the prior's own.
-
-    theta' = BAOA in D = 1 / curvature of the prior, delta = .2, 500 steps; no row is looked at
+    theta' = BAOA in D = 1 / curvature of the prior, delta = .2, 500 steps, without rows
 """
 
 from __future__ import annotations

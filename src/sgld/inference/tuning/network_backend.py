@@ -95,6 +95,7 @@ def tuned(
     """Run short stages, each with the metric and the step measured where the last one ended.
 
     Args:
+      backend: the engine.
       z: where optimisers ended.
       until: the time (of time.monotonic) after which no stage begins.
       step_size: h, if the user gave it.
