@@ -288,7 +288,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: no more starts where they are cheap",
-        "max(rule.USUAL_OTHER_STARTS, min(cheap, rule.MAX_OTHER_STARTS))", "rule.USUAL_OTHER_STARTS",
+        "max(USUAL_OTHER_STARTS, min(cheap, MAX_OTHER_STARTS))", "USUAL_OTHER_STARTS",
         OTHER + "test_few_rows_of_a_limit_on_time_leave_no_other_starts",
     ),
     Mutant(

@@ -378,8 +378,6 @@ def _some_of_each(rows: Rows) -> torch.Tensor:
 
 
 def _check_layers(model: Any) -> None:
-    if not isinstance(model, torch.nn.Module):
-        raise UsageError(f"model must be a torch.nn.Module. Got {type(model).__name__}.")
     network.running_statistics(model)
     where = network.dropping(model)
     if where:

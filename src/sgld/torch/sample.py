@@ -246,7 +246,7 @@ def sample(
     _check(asked, checkpoint_every)
     with told(progress, TORCH_STAGES):
         with stage("data"):
-            weights = _weights(model)
+            weights = Weights.of(model)
             law = prior_of(prior, prior_sd, prior_precision, weights)
             rows = read_rows(dataset, weights.device, seed, network.floating(model))
             inputs = None if probe is None else probe_inputs(probe, rows)
@@ -299,7 +299,7 @@ def resume(
         asked, every = Asked(**begun["asked"]), float(begun["checkpoint_every"])
     with told(progress, TORCH_STAGES):
         with stage("data"):
-            weights = _weights(model)
+            weights = Weights.of(model)
             rows = read_rows(dataset, weights.device, asked.seed, network.floating(model))
             check_unchanged(directory.path, begun, model, weights, rows)
         if directory.finished():
@@ -451,12 +451,6 @@ def _check(asked: Asked, checkpoint_every: float) -> None:
             whole_number(name, getattr(asked, name), least)
     check_tolerance(asked.tolerance)
     check_interval(checkpoint_every)
-
-
-def _weights(model: Any) -> Weights:
-    if not isinstance(model, torch.nn.Module):
-        raise UsageError(f"model must be a torch.nn.Module. Got {type(model).__name__}.")
-    return Weights.of(model)
 
 
 def _probe(target: Target) -> Inputs:

@@ -199,8 +199,10 @@ class Weights:
     padding: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, model: torch.nn.Module) -> Weights:
-        """Those of a module that require a gradient; UsageError where there are none."""
+    def of(cls, model: Any) -> Weights:
+        """Return those of a module that require a gradient; UsageError if it is no module or has none."""
+        if not isinstance(model, torch.nn.Module):
+            raise UsageError(f"model must be a torch.nn.Module. Got {type(model).__name__}.")
         found = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not found:
             raise UsageError(

@@ -102,7 +102,7 @@ def from_other_starts(chains: Chains, asked: Asked, until: float, run: Seen) -> 
     """
     target = chains.motion.target
     whole = chains.motion.order.batch_size is None
-    count = _affordable(target, asked, whole)
+    count, cheap = _affordable(target, asked, whole)
     if not count or not chains.healthy.size:
         return None
     asked = replace(
@@ -110,26 +110,22 @@ def from_other_starts(chains: Chains, asked: Asked, until: float, run: Seen) -> 
         batch_size=None if whole else min(rule.BATCH_SIZE, target.num_data),
     )  # fmt: skip
     backend, z = optimised_chains(target, asked, until, chains.probe, elsewhere=True)
-    found = followed(backend, z, run, until, to_the_end=False)
+    found = followed(backend, z, run, until, to_the_end=cheap)
     return finite_starts([found], log_masses(backend, chains.state.z[chains.healthy]))
 
 
-def _affordable(target: Target, asked: Asked, whole: bool) -> int:
-    """Return how many starts are affordable if all take their steps together, or 0 if too few are."""
+def _affordable(target: Target, asked: Asked, whole: bool) -> tuple[int, bool]:
+    """Return how many starts are affordable, and whether following all of them is cheap."""
     size = min(rule.BATCH_SIZE, target.num_data)
-    optimiser = max(
-        rule.MIN_TRAINING_STEPS, rule.MAX_OPTIMISER_PASSES * math.ceil(target.num_data / size)
+    passes = rule.MAX_OPTIMISER_PASSES * math.ceil(target.num_data / size)
+    fewest, usual = rule.MIN_OTHER_STARTS, rule.USUAL_OTHER_STARTS
+    low, high = (
+        max(rule.MIN_TRAINING_STEPS, passes) * price(target, count, size)
+        + rule.restart_steps() * price(target, count, None if whole else size)
+        for count in (fewest, usual)
     )
-    steps = rule.STAGES * rule.STAGE_STEPS + rule.STRETCHES * rule.STRETCH_STEPS
-    seconds = rule.OTHER_STARTS_SHARE * rule.seconds_of(
-        rule.MAX_RUN_SECONDS, 1 / 2, asked.max_seconds
-    )
-    most, fewest = rule.USUAL_OTHER_STARTS, rule.MIN_OTHER_STARTS
-    for count in (most, (most + fewest) // 2, fewest):
-        step = price(target, count, None if whole else size)
-        if optimiser * price(target, count, size) + steps * step <= seconds:
-            return count
-    return 0
+    each = (high - low) / (usual - fewest)
+    return rule.num_restarts(low - fewest * each, each, asked.max_seconds)
 
 
 # -- judging -------------------------------------------------------------------------------

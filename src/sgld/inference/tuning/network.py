@@ -351,16 +351,7 @@ def other_starts_affordable(problem: Problem, ask: Request) -> tuple[int, bool]:
     step = small.source.batch_size * row_price(problem)
     if rule.affordable(problem, ask.chains()):
         step = gradient_price(problem).each
-    steps = rule.STAGES * rule.STAGE_STEPS + rule.STRETCHES * rule.STRETCH_STEPS
-    seconds = rule.OTHER_STARTS_SHARE * rule.seconds_of(
-        rule.MAX_RUN_SECONDS, 1 / 2, ask.max_seconds
-    )
-    each = optimiser + steps * step
-    cheap = rule.CHEAP_STARTS_SECONDS / each
-    count = int(
-        min(max(rule.USUAL_OTHER_STARTS, min(cheap, rule.MAX_OTHER_STARTS)), seconds / each)
-    )
-    return (count, count <= cheap) if count >= rule.MIN_OTHER_STARTS else (0, False)
+    return rule.num_restarts(0.0, optimiser + rule.restart_steps() * step, ask.max_seconds)
 
 
 def has_rule(ask: Request) -> bool:

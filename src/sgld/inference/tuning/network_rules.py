@@ -130,6 +130,28 @@ def num_directions(gradients: int, rows: int, dimension: int) -> int:
     return int(min(MAX_DIRECTIONS, max(MIN_DIRECTIONS, affordable), dimension))
 
 
+def restart_steps() -> int:
+    """Return the steps of a chain from another start, after its optimiser."""
+    return STAGES * STAGE_STEPS + STRETCHES * STRETCH_STEPS
+
+
+def num_restarts(fixed: float, each: float, max_seconds: float | None) -> tuple[int, bool]:
+    """Return how many chains from other starts are affordable, and whether following all of them is cheap.
+
+    The count is 0 if too few are affordable.
+
+    Args:
+      fixed: predicted seconds whatever the number of starts.
+      each: predicted seconds of each start.
+      max_seconds: the user's limit.
+    """
+    seconds = OTHER_STARTS_SHARE * seconds_of(MAX_RUN_SECONDS, 1 / 2, max_seconds)
+    cheap = (CHEAP_STARTS_SECONDS - fixed) / each
+    wanted = max(USUAL_OTHER_STARTS, min(cheap, MAX_OTHER_STARTS))
+    count = int(min(wanted, (seconds - fixed) / each))
+    return (count, count <= cheap) if count >= MIN_OTHER_STARTS else (0, False)
+
+
 def first_draw(burn_in: int, thin: int, num_draws: int) -> int:
     """Return the first draw that counts: burn-in is a share of the final length of a run."""
     first = -(-(int(EARLY_STEP_SHARE * (burn_in + thin * num_draws)) - burn_in) // thin)
