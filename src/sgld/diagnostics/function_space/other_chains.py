@@ -41,7 +41,7 @@ MAX_LOG_MASS_LOSS = 10.0  # in nats, that the mass may be smaller by, and still 
 
 
 def numbers(kind: Kind, predicted: Any) -> Float[np.ndarray, "chain draw number"]:
-    """What has to agree: centred logits, or the predictions themselves."""
+    """Return the numbers to compare: centred logits, or the predictions themselves."""
     found = np.asarray(predicted, np.float64)
     if kind == CLASSES:
         found = found - found.mean(axis=-1, keepdims=True)
@@ -52,7 +52,7 @@ def apart(
     kind: Kind, there: Float[np.ndarray, "start m k"], run: Float[np.ndarray, "chain draw m k"],
     far: float = MIN_UNLIKE_SDS, share: float = MIN_UNLIKE_PROB,
 ) -> Bool[np.ndarray, " start"]:  # fmt: skip
-    """Which starts predict what no draw of the run does."""
+    """Return which starts predict what no draw of the run predicts."""
     drawn = numbers(kind, run).reshape(-1, there[0].size)
     here = numbers(kind, there[:, None])[:, 0]
     beyond = (here > drawn.max(axis=0)) | (here < drawn.min(axis=0))
@@ -63,14 +63,14 @@ def apart(
 def met(
     kind: Kind, there: Float[np.ndarray, "start m k"], run: Float[np.ndarray, "chain draw m k"]
 ) -> bool:
-    """Whether single draws of the starts are all among the run's: half as far and as often is apart here."""
+    """Return whether single draws of the starts are all among the run's, by half the limits of `apart`."""
     return not apart(kind, there, run, MIN_UNLIKE_SDS / 2, MIN_UNLIKE_PROB / 2).any()
 
 
 def settled(
     kind: Kind, looks: Float[np.ndarray, "look start m k"], run: Float[np.ndarray, "chain draw m k"]
 ) -> Float[np.ndarray, "start m k"]:
-    """What starts predict, averaged over looks; of one that is among the run's draws at the last, what it predicts there.
+    """Return predictions of starts, averaged over looks, or those of the last look if they are among the run's draws.
 
     It was on its way, which may have been long, and no function that it passed holds it.
     """
@@ -107,16 +107,16 @@ class OtherStarts:
 
     @property
     def tried(self) -> int:
-        """How many starts there were."""
+        """The number of starts."""
         return len(self.predicted)
 
     @property
     def matters(self) -> Bool[np.ndarray, " start"]:
-        """Which are where the mass is not far below the run's."""
+        """Return which starts are where the mass is not far below the run's."""
         return self.log_mass >= self.own - MAX_LOG_MASS_LOSS - np.sqrt(self.z.shape[1])
 
     def unlike(self, kind: Kind, predicted: Float[np.ndarray, "chain draw m k"]) -> int:
-        """How many are apart from everything that the run predicted, and matter."""
+        """Count the starts that are apart from everything that the run predicted, and matter."""
         return int(np.sum(apart(kind, self.predicted, predicted) & self.matters))
 
 
@@ -140,7 +140,7 @@ Predict = Callable[
 
 
 def others(probed: int, num_data: int, gradients: int) -> Int[np.ndarray, " m"]:
-    """The numbers of rows that are looked at, in a random order of which the first are `probed`.
+    """Return the numbers of rows to check, in a random order whose first `probed` rows are the probe rows.
 
     Args:
       gradients: of rows, that a chain of the run took.
@@ -183,7 +183,7 @@ class OtherRows:
     def of(
         cls, kind: Kind, predict: Predict, z: Float[np.ndarray, "chain draw d"], rows: Int[np.ndarray, " m"]
     ) -> OtherRows | None:  # fmt: skip
-        """None where there are no rows, or too few draws or chains to tell."""
+        """Return None if there are no rows, or too few draws or chains to compare."""
         chains, draws = z.shape[:2]
         if not len(rows) or chains < 2 or draws < GLANCE_DRAWS:
             return None
@@ -193,7 +193,7 @@ class OtherRows:
         return cls(kind, predict, z, rows, predict(few, rows))
 
     def r_hat(self, weights: Float[np.ndarray, "chain draw"]) -> float | None:
-        """The largest, where chains are furthest apart beside their own draws; None where nothing moves."""
+        """Return the largest R-hat at rows where chains differ most relative to their draws, or None if nothing moves."""
         values = numbers(self.kind, self.glances)
         between, within = values.mean(axis=1).var(axis=0), values.var(axis=1).mean(axis=0)
         apart = self._worst(between / np.maximum(within, np.finfo(np.float64).tiny))
@@ -203,13 +203,13 @@ class OtherRows:
 
     @property
     def allowed(self) -> float:
-        """The R-hat up to which it may be chance, if draws are independent."""
+        """Return the largest R-hat that chance explains if draws are independent."""
         chains, draws = self.z.shape[:2]
         count = self.glances[0, 0].size
         return max(MAX_R_HAT, float(statistics.max_r_hat(chains * draws, chains, count)))
 
     def unlike(self, there: Float[np.ndarray, "start d"]) -> int:
-        """How many of the starts, at these positions, are unlike at one row; 0 where they are too few to say."""
+        """Count the starts, at these positions, that are unlike the run at one row; 0 if they are too few to decide."""
         if not len(there):
             return 0
         values = numbers(self.kind, self.predict(there[None], self.rows))[0]
@@ -224,6 +224,6 @@ class OtherRows:
         return most if most >= max(MIN_UNLIKE_STARTS, MIN_STARTS_SHARE * len(there)) else 0
 
     def _worst(self, suspicion: Any) -> Int[np.ndarray, " w"]:
-        """The rows with the largest of these numbers, [m k]."""
+        """Return the rows with the largest of these numbers, [m k]."""
         each = np.asarray(suspicion).reshape(len(self.rows), -1).max(axis=1)
         return self.rows[np.argsort(-each, kind="stable")[:WORST_ROWS]]

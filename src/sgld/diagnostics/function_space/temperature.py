@@ -50,7 +50,7 @@ MIN_EIGENVALUE = 1e-6  # of the eigenvalues of unit rows' products
 def stiffest(
     problem: Problem, D: Any, zs: Float[Array, "chain d"], *, count: int, rows: int
 ) -> tuple[Float[Array, "chain count d"], Float[Array, " chain"]]:
-    """Orthonormal directions at every z, in the coordinates of D^{1/2}, and the largest eigenvalue there."""
+    """Return orthonormal directions of largest curvature at every z, in the coordinates of D^{1/2}, and the largest eigenvalue."""
     found = [_stiffest(problem, D, z, count=count, rows=rows) for z in zs]
     bases, values = zip(*found, strict=True)
     return jnp.stack(bases), jnp.stack(values)
@@ -73,7 +73,7 @@ def _stiffest(
 
 
 def density_by(problem: Problem, rows: int) -> Callable[[Float[Array, " d"]], Float[Array, ""]]:
-    """log p of a position as the first rows give it, scaled up to all."""
+    """Return log p as a function of the position, estimated from the first rows and scaled to all rows."""
     if not problem.has_rows:
         return problem.log_prior
     some = problem.source.take(jnp.arange(min(rows, problem.num_data), dtype=jnp.int32))
@@ -82,7 +82,7 @@ def density_by(problem: Problem, rows: int) -> Callable[[Float[Array, " d"]], Fl
 
 
 def _orthonormal(rows: Float[Array, "count d"]) -> Float[Array, "count d"]:
-    """A basis of the rows' span, from their products: many times as fast as QR of long rows.
+    """Return a basis of the rows' span, computed from their products: many times as fast as QR of long rows.
 
     Rows that rounding errors leave of next to nothing are no longer orthogonal, but of length 1.
     """
@@ -121,24 +121,24 @@ class Layers:
 
     @classmethod
     def of(cls, layout: Layout) -> Layers:
-        """Leaves without entries are left out."""
+        """Return the layers of a layout, without leaves that have no entries."""
         pairs = zip(layout.names, map(math.prod, layout.shapes), strict=True)
         names, sizes = zip(*((name, size) for name, size in pairs if size), strict=True)
         return cls(names, sizes)
 
     @property
     def large(self) -> tuple[bool, ...]:
-        """Which have entries enough for a temperature; the largest, where none has."""
+        """Return which have enough entries for a temperature; only the largest ones if none has."""
         least = min(MIN_LAYER_ENTRIES, max(self.sizes))
         return tuple(size >= least for size in self.sizes)
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where each begins."""
+        """Return where each begins."""
         return tuple(int(end) - size for end, size in zip(np.cumsum(self.sizes), self.sizes, strict=True))  # fmt: skip
 
     def means(self, values: Float[Array, "*batch d"]) -> Float[Array, "*batch layer"]:
-        """The mean over the entries of every layer."""
+        """Return the mean over the entries of every layer."""
         parts = [
             jnp.mean(values[..., start : start + size], axis=-1)
             for start, size in zip(self.starts, self.sizes, strict=True)
@@ -147,7 +147,7 @@ class Layers:
 
 
 def is_of_layers(layout: Layout) -> bool:
-    """Whether a position is that of a network: at least two matrices with a bias beside them, by their names.
+    """Return whether a position is that of a network: at least two matrices with a bias, by their names.
 
     Example:
       >>> import jax.numpy as jnp
@@ -173,7 +173,7 @@ Meter = Literal["momentum", "step"]
 
 
 def meter_of(sampler: Any) -> Meter | None:
-    """How the temperature of a sampler's draws is measured; None where it is not."""
+    """Return how the temperature of a sampler's draws is measured, or None if it is not."""
     if isinstance(sampler, BAOA):
         return "momentum"
     return "step" if isinstance(sampler, SGLD) else None
@@ -197,14 +197,14 @@ class Probe:
     meter: Meter | None = field(metadata={"static": True})
 
     def predicted(self, problem: Problem, z: Float[Array, "chain d"]) -> Float[Array, "chain m k"]:
-        """Predictions of every chain."""
+        """Predict for every chain."""
         return jax.vmap(lambda q: self.predictions.at(problem.target, q))(z)
 
     def kinetic(
         self, problem: Problem, sampler: Any, D: Any, z: Float[Array, "chain d"],
         moved: Float[Array, "chain d"], h: Array, T: Array, draw: Int[Array, ""],
     ) -> Float[Array, "chain place"]:  # fmt: skip
-        """Temperatures over T of the layers, of the stiffest directions together, and of predictions.
+        """Measure temperatures over T of the layers, of the stiffest directions together, and of predictions.
 
         `moved` is the momentum at the draw z of this number, or the gradient of its step, by the meter.
         """
@@ -232,7 +232,7 @@ def along(
     predictions: Predictions, problem: Problem, D: Any, z: Float[Array, " d"],
     values: Float[Array, " d"], draw: Int[Array, ""],
 ) -> tuple[Float[Array, " row"], Float[Array, " row"]]:  # fmt: skip
-    """|f_i' D^{1/2}|^2 and f_i' D^{1/2} values, f_i a prediction of each of some rows at z.
+    """Compute |f_i' D^{1/2}|^2 and f_i' D^{1/2} values, with f_i a prediction of each of some rows at z.
 
     Of several numbers f_i is their sum with random weights. `draw` says whose turn it is, where not all have theirs.
     """

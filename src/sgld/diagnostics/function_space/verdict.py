@@ -106,7 +106,7 @@ class Seen:
 
     @property
     def values(self) -> Float[np.ndarray, "chain draw number"]:
-        """What has to mix: centred logits, or the predictions themselves."""
+        """The numbers that have to mix: centred logits, or the predictions themselves."""
         return numbers(self.kind, self.predicted)
 
 
@@ -126,7 +126,7 @@ class Mixed:
 
     @property
     def reasons(self) -> list[str]:
-        """Why they have not, the first that applies."""
+        """Return why predictions have not mixed: the first reason that applies."""
         if not np.isfinite(self.ess):
             return ["the predictions do not move, or the draws are too few; use more draws."]
         if self.r_hat > MAX_USUAL_R_HAT or self.max_r_hat > MAX_R_HAT:
@@ -157,7 +157,7 @@ UNKNOWN_MIXING = Mixed(np.nan, np.nan, np.nan, None, np.nan)
 
 
 def mixed(seen: Seen) -> Mixed:
-    """R-hat and ESS of every number that is predicted, how far halves of the chains are apart, the error of sds."""
+    """Measure R-hat and ESS of every predicted number, how far halves of the chains are apart, and the error of sds."""
     estimates = statistics.Estimates(seen.values, seen.weights)
     found = estimates.mixing
     with np.errstate(invalid="ignore"):
@@ -173,7 +173,7 @@ def mixed(seen: Seen) -> Mixed:
 
 
 def _variation(seen: Seen) -> float | None:
-    """Mean over rows of the total variation between halves of the chains; the mean over ways to halve them."""
+    """Return the mean total variation between halves of the chains, over rows and over ways to halve them."""
     chains = len(seen.predicted)
     if seen.kind != CLASSES or chains < 2:
         return None
@@ -193,7 +193,7 @@ def _variation(seen: Seen) -> float | None:
 
 
 def _sd_error(seen: Seen, estimates: statistics.Estimates) -> float:
-    """The median Monte Carlo error of the sds of what is predicted, as a share of them; of what `estimates` is, but for classes."""
+    """Return the median relative Monte Carlo error of the sds of predictions; of probabilities, if these are classes."""
     if seen.kind == CLASSES:
         p = np.exp(np.asarray(seen.predicted, np.float64))
         p = p.reshape(*p.shape[:2], -1)
@@ -215,7 +215,7 @@ class Temperature:
 
 
 def temperatures(seen: Seen) -> list[Temperature]:
-    """Of every layer, of the stiffest directions and of predictions; empty where they were not measured."""
+    """Return the temperatures of every layer, of the stiffest directions and of predictions, or [] if they were not measured."""
     if seen.kinetic is None:
         return []
     values = np.asarray(seen.kinetic, np.float64)
@@ -237,7 +237,7 @@ def temperatures(seen: Seen) -> list[Temperature]:
 
 
 def known_well(warmth: list[Temperature]) -> bool:
-    """Whether the temperatures that are looked at are known as well as the rule asks."""
+    """Return whether the judged temperatures are known as well as the rule requires."""
     return all(t.se <= MAX_SE for t in warmth if t.judged)
 
 
@@ -248,7 +248,7 @@ def sufficient(seen: Seen) -> bool:
 
 
 def judge_predictions(seen: Seen) -> Verdict:
-    """The first rule that applies, and what was measured in `extra["predictions"]`."""
+    """Return the verdict by the first rule that applies, with the measurements in `extra["predictions"]`."""
     warmth = temperatures(seen)
     agreement = mixed(seen) if len(seen.predicted) else UNKNOWN_MIXING
     word, reasons, too_warm = _rule(seen, agreement, warmth)
@@ -269,7 +269,7 @@ def judge_predictions(seen: Seen) -> Verdict:
 def _rule(
     seen: Seen, agreement: Mixed, warmth: list[Temperature]
 ) -> tuple[Word, list[str], Temperature | None]:
-    """The word, its reasons, and the temperature that is known to be too high, where that is why."""
+    """Return the verdict's word and reasons, and the temperature that is known to be too high, if that is why."""
     if seen.failures:
         return "biased", list(seen.failures), None
     bad = ~np.isfinite(seen.predicted)
@@ -320,7 +320,7 @@ def _unless_unseen(seen: Seen) -> tuple[Word, list[str], None]:
 
 
 def _unseen(seen: Seen) -> str | None:
-    """Why a run that is right in all that was seen is not trusted, nor after half the step: what nobody has looked at."""
+    """Return what was not checked and so keeps a run from being trusted, even after step halving."""
     if len(seen.predicted) == 1:
         return ONE_CHAIN_REMEDY
     if seen.one_place and seen.others is None:
@@ -336,7 +336,7 @@ def _at_other_rows(r_hat: float, allowed: float) -> str:
 
 
 def _beyond(warmth: list[Temperature], by: Callable[[Temperature], float]) -> Temperature | None:
-    """The temperature that is furthest beyond a limit, where it is by two standard errors."""
+    """Return the temperature that is furthest beyond a limit, if by more than two standard errors."""
     over = [t for t in warmth if by(t) > 2 * t.se]
     return max(over, key=by) if over else None
 
@@ -360,7 +360,7 @@ def _spread(t: Temperature) -> str:
 
 
 def _doubt(warmth: list[Temperature]) -> tuple[str | None, Temperature | None]:
-    """Why the temperatures do not let it be trusted, and the one that is too high, where one is."""
+    """Return why the temperatures keep a run from being trusted, and the one that is too high, if any."""
     if not warmth:
         return (
             "no temperature is measured of this sampler, so that a step that is too large would not show",
@@ -382,7 +382,7 @@ def _doubt(warmth: list[Temperature]) -> tuple[str | None, Temperature | None]:
 
 
 def _unlike(seen: Seen) -> int:
-    """Chains from other starts that came to what this run has not seen, at probe rows or at others."""
+    """Count chains from other starts that predict what this run has not seen, at probe rows or others."""
     unlike = 0 if seen.others is None else seen.others.unlike(seen.kind, seen.predicted)
     return max(unlike, seen.rows_unlike)
 
@@ -438,7 +438,7 @@ class Change:
 
     @property
     def agrees(self) -> bool:
-        """Whether sds are within 5%, and probabilities within .01 or means within .15 sd, but for noise.
+        """Return whether sds agree within 5%, and probabilities within .01 or means within .15 sd, up to noise.
 
         The sds together: the median ratio, whose noise is small, for what a step does to all of them,
         and the largest, beyond its noise, for what it does to one.
@@ -455,7 +455,7 @@ class Change:
 
     @property
     def said(self) -> str:
-        """What changes, and by how much; no sentence of its own yet."""
+        """Say what changes, and by how much, as the beginning of a sentence."""
         ratio = float(np.median(self.sd_ratio))
         where = f"means by {np.median(np.abs(self.mean_shift)):.2f} sd"
         if self.variation is not None:
@@ -485,7 +485,7 @@ class Change:
 def compared(
     kind: Kind, one: np.ndarray, two: np.ndarray, weights: np.ndarray, other_weights: np.ndarray
 ) -> Change:
-    """Predictions [chain, draw, row, k] of a run and of one with half the step, and weights [chain, draw]."""
+    """Compare predictions [chain, draw, row, k] of a run and of one with half the step, with weights [chain, draw]."""
     variation = None
     if kind == CLASSES:
         means = [np.exp(values.astype(np.float64)).mean(axis=(0, 1)) for values in (one, two)]
@@ -509,7 +509,7 @@ COPIED_WEIGHTS = 2**16  # weights whose draws are copied together
 
 
 def with_details(verdict: Verdict, seen: Seen, z: np.ndarray | None) -> Verdict:
-    """The verdict with `extra["layers"]`, of weights z [chain, draw, d], and `extra["predictions"]["pictured"]`."""
+    """Add to the verdict `extra["layers"]`, from weights z [chain, draw, d], and `extra["predictions"]["pictured"]`."""
     extra = dict(verdict.extra)
     if z is not None:
         extra["layers"] = _layers(seen, verdict, z)
@@ -519,7 +519,7 @@ def with_details(verdict: Verdict, seen: Seen, z: np.ndarray | None) -> Verdict:
 
 
 def pictured(seen: Seen) -> dict[str, Any]:
-    """Predictions of the probe rows, and traces of those that mixed worst.
+    """Return predictions of the probe rows, and traces of those that mixed worst.
 
         H[mean_s p_s] = mean_s H[p_s] + what draws disagree about     (nats)
 
@@ -542,7 +542,7 @@ def pictured(seen: Seen) -> dict[str, Any]:
 
 
 def _traces(seen: Seen, predicted: np.ndarray) -> list[dict[str, Any]]:
-    """Of classes the probability, else the number, whose ESS is lowest, each of another row."""
+    """Return the probabilities of classes, or the numbers, whose ESS is lowest, each of another row."""
     _, draws, rows, width = predicted.shape
     ess = np.asarray(statistics.Estimates(seen.values, seen.weights).mixing.ess)
     ess = np.nan_to_num(ess.reshape(rows, width), nan=0.0)
@@ -558,12 +558,12 @@ def _traces(seen: Seen, predicted: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _short(values: np.ndarray) -> list[float]:
-    """With few digits: they are for pictures."""
+    """Round to few digits, which is enough for pictures."""
     return [float(f"{value:.{TRACE_DIGITS}g}") for value in np.asarray(values)]
 
 
 def _layers(seen: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]]:
-    """Of every layer: weights, mean and sd of one of them, temperature; z [chain, draw, d]."""
+    """Return the number of weights, their mean and sd, and the temperature of every layer; z is [chain, draw, d]."""
     warmth = verdict.extra["predictions"]["temperatures"]
     found = []
     for name, size, begin in zip(
@@ -579,6 +579,6 @@ def _layers(seen: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]]
 
 
 def _variances(z: np.ndarray) -> np.ndarray:
-    """Of every weight over all chains and draws; nothing as large as z is copied."""
+    """Return the variance of every weight over all chains and draws, without a copy as large as z."""
     pieces = [z[..., at : at + COPIED_WEIGHTS] for at in range(0, z.shape[-1], COPIED_WEIGHTS)]
     return np.concatenate([piece.reshape(-1, piece.shape[-1]).var(axis=0) for piece in pieces])

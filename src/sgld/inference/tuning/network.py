@@ -75,7 +75,7 @@ MIN_OPTIMISER_STEPS, OPTIMISER_PASSES = 1000, 20
 
 
 def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
-    """No usable curvature: reshuffled batches, a diagonal metric learnt where optimisers end, frozen.
+    """Plan a run without usable curvature: reshuffled batches, and a diagonal metric estimated where optimisers end.
 
     Every chain starts where an optimiser of its own ended, from a start of its own, so that chains
     in different modes are seen to disagree.
@@ -107,7 +107,7 @@ def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
 def starts_near(
     problem: Problem, ask: Request, z0: np.ndarray, least: np.ndarray | float = 0.0
 ) -> np.ndarray:
-    """z0, with as much again of what varies within a leaf in every chain but the first; where nothing varies, with `least`."""
+    """Return z0 plus normal noise with the sd of each leaf, or `least` where it is 0, for every chain but the first."""
     rng = generator(ask.seed, TUNING_STREAM, 7)
     spread = np.concatenate([
         np.full(math.prod(shape), np.std(np.asarray(leaf)) if math.prod(shape) > 1 else 0.0)
@@ -123,7 +123,7 @@ def starts_near(
 def optimised(
     problem: Problem, ask: Request, starts: np.ndarray, steps: int, until: float = math.inf
 ) -> np.ndarray:
-    """Where `steps` of Adam end, for every chain from its start.
+    """Return where `steps` of Adam end for every chain.
 
     By the time `until` (of time.monotonic) all are cut short, each with an equal share of what is left when it
     begins.
@@ -150,7 +150,7 @@ def heat_of_predictions(
     problem: Problem, gradient: Any, D: Any, zs: Float[Array, "chain d"], seed: int, delta: float,
     friction: float,
 ) -> float:  # fmt: skip
-    """T_f - 1 of BAOA's steps; `problem` holds the rows in the run's batches."""
+    """Return T_f - 1 of BAOA's steps; `problem` holds the rows in the run's batches."""
     entries = sent(problem.source.chunk((seed, 2**31 - 5), 0, 2 * rule.NOISE_BATCH_PAIRS))
     V = _prediction_noise(problem, predictions_of(problem), gradient, D, zs, entries)
     return float(jnp.mean(V)) * delta / (2 * friction)
@@ -160,7 +160,7 @@ def heat_of_predictions(
 def _prediction_noise(
     problem: Problem, predictions: Predictions, gradient: Any, D: Any, zs: Array, entries: Array
 ) -> Float[Array, " chain"]:
-    """V_f at every z, from the differences of pairs of batches."""
+    """Compute V_f at every z from the differences of pairs of batches."""
 
     def one(z: Array) -> Array:
         def pair(turn: Array) -> tuple[Array, Array]:
@@ -177,7 +177,7 @@ def _prediction_noise(
 
 
 def warmed(batch_size: int, heat: float) -> str:
-    """A note on what it will do."""
+    """Return a note on what noise of batches will do to predictions."""
     return (
         f"noise of batches of {batch_size} rows will warm predictions to a temperature of {1 + heat:.3g} or more, where 1 "
         "is right, so that they spread too far; gradient=sgld.Full() has no such noise, and takes more time (max_seconds)."
@@ -195,7 +195,7 @@ MIN_PRIOR_CURVATURE = 1e-5
 
 @jax.jit
 def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
-    """Its diagonal, where a prior's Hessian has no other entries."""
+    """Return the diagonal of the prior's curvature, if its Hessian has no other entries."""
     slope, change = jax.jvp(jax.grad(problem.log_prior), (z,), (jnp.ones_like(z),))
     # where a prior is not convex, as in heavy tails, or has a kink, its slope says how wide it is
     found = jnp.where(-change > 1e-6, -change, slope**2)
@@ -203,7 +203,7 @@ def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d
 
 
 def narrowness(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
-    """The prior's curvature that a metric goes by: in a heavy tail, no less than a normal prior of its scales has.
+    """Return the prior's curvature for a metric: at least that of a normal prior of its scales, in a heavy tail too.
 
     A tail is wider the further out chains are, and steps of its own width there take them further still.
     """
@@ -214,7 +214,7 @@ def narrowness(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
 
 
 def as_normal(problem: Problem, tails: bool = False) -> Problem:
-    """With sds that a prior learns at what they are held to be; `tails`: Student's t as normal, too.
+    """Fix the sds that a prior estimates at their nominal values; with `tails`, replace Student's t by a normal prior.
 
     An sd that is integrated out makes a peak at 0, where a network predicts the same of all rows.
     """
@@ -234,7 +234,7 @@ def as_normal(problem: Problem, tails: bool = False) -> Problem:
 
 
 def from_prior(problem: Problem, near: Float[np.ndarray, "m d"], seed: int) -> np.ndarray:
-    """`near`, two of every three of them moved by the prior; those that do not stay finite are as they were."""
+    """Move two of every three starts by the prior's dynamics; those that do not stay finite are unchanged."""
     moved, kind = near.copy(), np.arange(len(near)) % 3
     if problem.dimension > rule.MAX_PRIOR_START_DIM:
         return moved
@@ -249,7 +249,7 @@ def from_prior(problem: Problem, near: Float[np.ndarray, "m d"], seed: int) -> n
 
 @jax.jit
 def _moved(problem: Problem, z: Float[Array, " d"], key: Array) -> tuple[Array, Array]:
-    """Where the prior's dynamics is after so many steps, and the log prior there."""
+    """Return where the prior's dynamics ends, and the log prior there."""
     curvature = prior_curvature(problem, z)
     D = Diagonal(1 / jnp.where(curvature > MIN_PRIOR_CURVATURE, curvature, 1.0))
     sampler, gradient = BAOA(), jax.grad(problem.log_prior)
@@ -274,20 +274,20 @@ MIN_RESTART_SECONDS = 30.0  # max_seconds, of which the verdict's share is enoug
 
 
 def is_network(problem: Problem) -> bool:
-    """Whether predictions are what a run is judged by: the posterior knows them, or has layers; and there are rows."""
+    """Return whether a run is judged by predictions: the posterior has rows, and predictions or layers."""
     return problem.has_rows and (
         problem.posterior.predict is not None or is_of_layers(problem.layout)
     )
 
 
 def is_like_one(problem: Problem, known: Known) -> bool:
-    """Whether a mode was looked for in vain among many parameters, some of them matrices, and there are rows."""
+    """Return whether a posterior with rows has many parameters, some of them matrices, and no usable mode."""
     matrices = any(len(shape) > 1 for shape in problem.layout.shapes)
     return problem.has_rows and problem.dimension > MAX_SCALES_DIM and matrices and not known.usable
 
 
 def from_network(problem: Problem, ask: Request) -> Plan:
-    """Metric, step and batches from where optimisers end; `problem` holds all rows as one batch.
+    """Plan metric, step and batches from where optimisers end; `problem` holds all rows as one batch.
 
     Raises UsageError for a sampler whose step has no rule here.
     """
@@ -322,7 +322,7 @@ def from_network(problem: Problem, ask: Request) -> Plan:
 def _of_heat(
     problem: Problem, ask: Request, friction: float, gradient: Any, found: Tuned, T: float
 ) -> tuple[str, ...]:
-    """A note where noise of batches warms predictions; nothing where the time for tuning is over."""
+    """Return a note if noise of batches inflates predictions, or nothing if the time for tuning is over."""
     if agreed(time.monotonic() > past(rule.TUNING_CLOCK_SHARE)):
         return ()
     matrix, delta = settled(found.D, problem, found.z[0]), found.h**0.5
@@ -331,7 +331,7 @@ def _of_heat(
 
 
 def optimiser_ends(problem: Problem, ask: Request, elsewhere: bool = False) -> np.ndarray:
-    """Where chains of a network begin, [chain, d]; `elsewhere`: some where the prior alone comes to."""
+    """Return where optimisers end, [chain, d]; with `elsewhere`, some begin where the prior's dynamics ends."""
     small = problem.with_batches(min(rule.BATCH_SIZE, problem.num_data), "reshuffle")
     start = np.asarray(problem.start, np.float64)
     # a weight alone, or a layer that begins at 0, would be the same in all
@@ -343,7 +343,7 @@ def optimiser_ends(problem: Problem, ask: Request, elsewhere: bool = False) -> n
 
 
 def other_starts_affordable(problem: Problem, ask: Request) -> tuple[int, bool]:
-    """How many chains from other starts are, 0 where too few are; whether the longest look of all of them is cheap."""
+    """Return how many chains from other starts are affordable, and whether following all of them is cheap."""
     if ask.max_seconds is not None and ask.max_seconds < MIN_RESTART_SECONDS:
         return 0, False
     small = problem.with_batches(min(rule.BATCH_SIZE, problem.num_data), "reshuffle")
@@ -355,13 +355,13 @@ def other_starts_affordable(problem: Problem, ask: Request) -> tuple[int, bool]:
 
 
 def has_rule(ask: Request) -> bool:
-    """Whether the step of the sampler asked for follows from temperatures, and its estimator forgets."""
+    """Return whether a rule chooses the sampler's step: it follows from temperatures, and the estimator has no memory."""
     forgets = is_auto(ask.gradient) or not ask.gradient.remembers
     return forgets and (is_auto(ask.sampler) or type(ask.sampler) in (BAOA, SGLD))
 
 
 def _passes(problem: Problem, ask: Request) -> int:
-    """Steps of an optimiser, by the price of a step."""
+    """Return the steps of an optimiser, by the cost of a step."""
     seconds = rule.seconds_of(rule.MAX_OPTIMISER_SECONDS, rule.MAX_OPTIMISER_SHARE, ask.max_seconds)
     price = problem.source.batch_size * row_price(problem) + rule.UPDATE_SECONDS * problem.dimension
     most = max(rule.MAX_OPTIMISER_PASSES * problem.num_blocks, ARRIVAL_STEPS)
@@ -470,7 +470,7 @@ def _density(problem: Problem, z: Float[Array, " d"], *, rows: int) -> Float[Arr
 def fisher(
     problem: Problem, z: Float[Array, " d"], first: Array, *, rows: int
 ) -> Float[Array, " d"]:
-    """Diagonal of the empirical Fisher information plus the prior's curvature, as `narrowness` has it.
+    """Return the diagonal of the empirical Fisher information plus the prior's curvature by `narrowness`.
 
     Of so many rows from the `first` on, scaled up; past the last row they begin again.
     """
