@@ -1,6 +1,6 @@
 """Rules for a network's run in JAX and in PyTorch: constants, and what follows from numbers alone.
 
-JAX (network.py) and PyTorch (torch/tuning.py) measure what they apply to, by one interface (network_backend.py).
+The quantities they apply to are measured by one interface (network_backend.py), in JAX and in PyTorch.
 
 The module also predicts the cost of a network's steps in counted operations. It sets the length of
 a run, that is burn-in, span and draws, by the cost of a step, by time and by memory.
