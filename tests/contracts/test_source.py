@@ -149,7 +149,7 @@ class Slipped(Source):
     ("slip", "order", "message"),
     [
         ("shared order", "reshuffle", "same order"),
-        ("forgets its place", "reshuffle", "stretch .* differs"),
+        ("forgets its place", "reshuffle", "computed alone"),
         ("one order", "reshuffle", "repeat one order"),
         ("random blocks", "reshuffle", "exactly once"),
         ("random blocks", "symmetric", "exactly once"),
@@ -180,12 +180,12 @@ def test_slips_are_caught(slip, order, message):
     ("slip", "message"),
     [
         ("always the first", "with order 'reshuffle' .* every block exactly once in a pass"),
-        ("one half", "with order 'independent' .* one half of the blocks alone"),
-        ("beyond the last", "chunk gave block .*; they go from 0 to"),
+        ("one half", "with order 'independent' .* only one half of the blocks"),
+        ("beyond the last", "chunk returned block .*; they go from 0 to"),
         ("drawn anew", r"steps \[1, \d+\) of chunk differ"),
         (
             "these batches",
-            r"with_batches\(1, 'replacement'\) gives a Slipped of num_data 23, batch_size 5",
+            r"with_batches\(1, 'replacement'\) returns a Slipped with num_data 23, batch_size 5",
         ),
     ],
 )

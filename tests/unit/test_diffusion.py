@@ -456,7 +456,7 @@ def test_conditions_of_the_slides():
             "use num_paths for several paths",
         ),
         (lambda: brownian_motion([0.5, 0.2], key=new_key()), "ascending order"),
-        (lambda: brownian_motion([-0.5, 0.2], key=new_key()), "none negative"),
+        (lambda: brownian_motion([-0.5, 0.2], key=new_key()), "without negative"),
         (
             lambda: fokker_planck(pull, root_two, [0, 1, 3], np.ones(3), step=0.1, num_steps=1),
             "equally spaced",

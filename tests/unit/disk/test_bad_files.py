@@ -52,9 +52,9 @@ def rewritten(path, column, values):
         (None, "1.parquet lacks the column 'c' that .*0.parquet has; add it there"),
         (
             lambda t: pa.array(["x"] * 1000),
-            "the column 'c' is string in .*1.parquet, and float in .*0.parquet; write it with one type",
+            "the column 'c' has type string in .*1.parquet, and float in .*0.parquet; write it with one type",
         ),
-        (lambda t: pa.array([True] * 1000), "the column 'c' is bool in .*1.parquet"),
+        (lambda t: pa.array([True] * 1000), "the column 'c' has type bool in .*1.parquet"),
     ],
 )
 def test_parts_that_do_not_agree(opened, folder, tmp_path, values, message):

@@ -128,7 +128,7 @@ def test_a_table_must_be_named_where_there_are_several(opened, sqlite):
     assert opened(sqlite, table="other").num_data == 1
     with pytest.raises(UsageError, match="table must be"):
         opened("select 1", table="x")
-    with pytest.raises(UsageError, match="are of database files"):
+    with pytest.raises(UsageError, match="are only for database files"):
         opened(X, table="x")
 
 

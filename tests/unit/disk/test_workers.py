@@ -97,7 +97,7 @@ def test_what_workers_may_be_and_what_becomes_of_their_failures(rows):
 
     for workers, error, said in (
         (lost, RunError, r"the workers failed: ConnectionError \(worker 3 is gone\)"),
-        (lambda f, items: [f(items[0])], RunError, "gave 1 results for 5 pieces"),
+        (lambda f, items: [f(items[0])], RunError, "returned 1 results for 5 pieces"),
     ):
         with pytest.raises(error, match=said):
             problem(workers)

@@ -400,7 +400,7 @@ DATA = {
         "'d' is collinear",
     ),
     "dates": (with_column("d", pa.array(range(N), pa.date32())), "y ~ d", "date32"),
-    "slip": (with_column("s", SLIP), "y ~ s", "'s' is '12,5' in data row 60 where most"),
+    "slip": (with_column("s", SLIP), "y ~ s", "'s' is '12,5' in data row 60, and most"),
     "nominated levels": (TABLE, "y ~ C(g, levels=['low', 'mid'])", "is high in data row 3"),
     "no rows": (TABLE.slice(0, 0), "y ~ x", "no rows"),
 }
