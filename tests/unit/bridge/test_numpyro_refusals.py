@@ -308,10 +308,14 @@ def changed(values, row, value):
         (
             model,
             (X, changed(Y, 7, np.nan)),
-            r"observed site 'y' is nan in row 7 .*Normal cannot be",
+            r"observed site 'y' is nan in row 7 .*outside the support of its Normal",
         ),
         (model, (X, changed(Y, 7, np.inf)), r"observed site 'y' is inf in row 7"),
-        (counts, (X, changed(np.ones(99, int), 5, -2)), r"is -2 in row 5 .*Poisson cannot be"),
+        (
+            counts,
+            (X, changed(np.ones(99, int), 5, -2)),
+            r"is -2 in row 5 .*outside the support of its Poisson",
+        ),
         (model, (changed(X, 3, np.nan), Y), r"argument 'x' holds nan in row 3"),
     ],
 )

@@ -408,7 +408,7 @@ PARTS = {
     "a column is missing": (lambda t: t.drop_columns(["x"]), "1.parquet lacks the column 'x' that .*0.parquet has"),
     "a column of texts": (
         lambda t: t.set_column(0, "x", pa.array(["a"] * t.num_rows)),
-        "'x' is string in .*1.parquet, and double in .*0.parquet; write it with one type",
+        "'x' has type string in .*1.parquet, and double in .*0.parquet; write it with one type",
     ),
 }  # fmt: skip
 

@@ -273,7 +273,7 @@ def test_other_refusals():
     complex_one = eqx.tree_at(lambda m: m.weight, buffers(), jnp.ones(2, jnp.complex64))
     with pytest.raises(UsageError, match="'weight' is complex"):
         Network(complex_one)
-    with pytest.raises(UsageError, match="'act' is function, which is no array"):
+    with pytest.raises(UsageError, match="'act' is function, which is not an array"):
         sgld.sample(posterior(), table(), {"act": lambda x: x}, **BY_HAND)
     with pytest.raises(AttributeError, match="is immutable"):
         Network(buffers()).weight = 0.0
