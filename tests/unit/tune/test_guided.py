@@ -101,7 +101,7 @@ def test_a_guide_is_taken_where_it_pays(rows, d, share):
     assert guide_rows(of) == share
 
 
-def test_its_price_is_that_of_the_ends_and_of_the_rows_that_are_follow_guide():
+def test_its_price_is_that_of_the_ends_and_of_the_rows_that_are_followed():
     price, L = Price(1e-2, 0.0), 5 * 16**0.25
     whole, guided = exact_chains(price, 16), exact_chains(price, 16, 0.05)
     assert whole[:2] == guided[:2] == (REDUCED_CHAINS, 240)
@@ -155,7 +155,7 @@ def test_a_wrong_guide_leaves_the_law_as_it_is():
     assert abs(x.mean()) < 4 / chains**0.5 and abs(x.var() - 1) < 4 * (2 / chains) ** 0.5
 
 
-def test_a_guide_that_is_astray_is_not_follow_guide(problem, guide, known):
+def test_a_guide_that_is_astray_is_not_followed(problem, guide, known):
     begun = known.gaussian.draw(np.random.default_rng(1), 8), known.gaussian.factor, 0
     found = follow_guide(problem, guide, *begun)
     assert found.guide is guide and found.zs.shape == (8, 2)
@@ -165,7 +165,7 @@ def test_a_guide_that_is_astray_is_not_follow_guide(problem, guide, known):
     assert follow_guide(problem, endless, *begun) is None
 
 
-def test_a_guide_that_misses_mass_where_a_chain_began_is_not_follow_guide(
+def test_a_guide_that_misses_mass_where_a_chain_began_is_not_followed(
     problem, guide, known, monkeypatch
 ):
     begun = known.gaussian.draw(np.random.default_rng(1), 8), known.gaussian.factor, 0
