@@ -166,7 +166,7 @@ class Chains:
         save: Callable[[Chains, bool], None],
         max_seconds: float = math.inf,
     ) -> bool:
-        """Go on until there are the planned draws, and as many as `more` asks for then.
+        """Run until the planned draws, and the further ones that `more` asks for, are made.
 
         `save(self, now)` is called after every piece of the work. False where the time, of `max_seconds`, was up
         before.

@@ -47,7 +47,7 @@ class State(NamedTuple):
 def baoa(
     state: State, g: torch.Tensor, h: float, root: torch.Tensor, xi: torch.Tensor
 ) -> State:  # fmt: skip
-    """One step: the equations above; g is the gradient at `state.z`, xi standard normals, `root` D^{1/2}."""
+    """Take one step by the equations above; g is the gradient at `state.z`, xi standard normals, `root` D^{1/2}."""
     delta = math.sqrt(h)
     decay = -FRICTION * delta
     kicked = torch.addcmul(state.p, root, g, value=delta)
@@ -58,7 +58,7 @@ def baoa(
 def kinetic(
     p: torch.Tensor, directions: torch.Tensor, slopes: torch.Tensor, layers: Layers, h: float
 ) -> torch.Tensor:  # fmt: skip
-    """Temperatures of every layer, of the stiffest directions together, and of predictions: [chain, layer + 2].
+    """Measure temperatures of every layer, of the stiffest directions together, and of predictions: [chain, layer + 2].
 
     From p after the O step, A = p^2: the mean of it before and after, (A + (A - 1 + e^2) / e^2) / 2. Of a prediction
     of slope f' in the coordinates of D^{1/2}, `slopes` [row, chain, d], A is (f' p)^2 / |f'|^2.
@@ -98,11 +98,11 @@ class Order:
 
     @property
     def scale(self) -> float:
-        """What the sum over a batch is multiplied by, to be right for all rows on average."""
+        """The factor that makes the sum over a batch an estimate for all rows."""
         return self.rows.num_data / self.size
 
     def at(self, step: int) -> Batch:
-        """The batches of a step."""
+        """Return the batches of a step."""
         if self._all is not None:
             return self._all
         number, place = divmod(step, self.num_batches)
@@ -128,7 +128,7 @@ class Motion:
     noise: torch.Generator
 
     def moved(self, state: State, first: int, count: int) -> State:
-        """After steps [first, first + count)."""
+        """Return the state after steps [first, first + count)."""
         for step in range(first, first + count):
             g = self.target.gradient(state.z, self.order.at(step), self.order.scale)
             xi = torch.randn(
@@ -147,7 +147,7 @@ LOT_STREAM = 19  # of the host's generator: weights of a prediction's numbers, a
 def slopes_of(
     target: Target, z: torch.Tensor, probe: Inputs, width: int, draw: int
 ) -> torch.Tensor:
-    """[row, chain, d] at every chain's z; of the `width` numbers of a row their sum with random weights.
+    """Return slopes of predictions [row, chain, d] at every chain's z; a row's `width` numbers get random weights.
 
     Args:
       draw: its number, of which the lot depends.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def check_entries(state: Mapping[str, Any]) -> None:
-    """UsageError unless a state_dict holds finite tensors."""
+    """Raise UsageError unless a state_dict holds finite tensors."""
     for name, value in state.items():
         if not isinstance(value, torch.Tensor):
             raise UsageError(
@@ -58,7 +58,7 @@ def check_entries(state: Mapping[str, Any]) -> None:
 def step_of(
     optimizer: torch.optim.Optimizer, first: list[float] | None
 ) -> tuple[float, list[float] | None]:
-    """The optimiser's step size, and those of its groups when it was first positive.
+    """Return the optimiser's step size, and those of its groups when it was first positive.
 
     UsageError where the groups' steps no longer are to one another as they were then.
     """
@@ -77,7 +77,7 @@ def step_of(
 
 
 def check_statistics(model: torch.nn.Module, first: Mapping[str, torch.Tensor]) -> None:
-    """UsageError for running statistics that go on changing, or are no longer the first ones."""
+    """Raise UsageError for running statistics that still change, or differ from the first ones."""
     found = network.running_statistics(model)
     for name, old in first.items():
         new = found.get(name)
@@ -91,7 +91,7 @@ def check_statistics(model: torch.nn.Module, first: Mapping[str, torch.Tensor]) 
 def say_where_dropping(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, said: bool
 ) -> bool:
-    """Warn of dropout in training mode, unless that was `said`, or one of this module's optimisers saw it.
+    """Warn of dropout in training mode, unless a warning was `said`, or one of this module's optimisers saw it.
 
     Returns: whether it has been looked at by now.
     """
@@ -118,7 +118,7 @@ _AS_BITS = {str(torch.bfloat16): torch.bfloat16}  # numpy has no such numbers: t
 
 
 def as_path(path: Any) -> Path:
-    """UsageError unless it is one."""
+    """Return a Path; UsageError unless it is one."""
     if not isinstance(path, (str, os.PathLike)):
         raise UsageError(
             f"path must be that of a file or a run directory, as in Ensemble.load(path, model). Got {type(path).__name__}."
@@ -129,7 +129,7 @@ def as_path(path: Any) -> Path:
 def write(
     path: Path, states: list[dict[str, torch.Tensor]], weights: np.ndarray, about: dict[str, Any]
 ) -> None:
-    """One array [draw, ...] per entry of the state_dict, [1, ...] of one that all draws share.
+    """Write one array [draw, ...] per entry of the state_dict, or [1, ...] if all draws share the entry.
 
     `about` is JSON-ready. The file appears when it is whole.
     """
@@ -161,7 +161,7 @@ def write(
 
 
 def read(path: Path) -> tuple[list[dict[str, torch.Tensor]], np.ndarray, dict[str, Any]]:
-    """The states, the weights, and what the run says of itself; DataError for any file that `write` did not make."""
+    """Read states, weights, and the description of the run; DataError for a file that `write` did not make."""
     try:
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             about = json.loads(bytes(file["about"]).decode())
@@ -264,7 +264,7 @@ class Ensemble:
         self._run: Any = None  # of this session, to go on from
 
     def __repr__(self) -> str:
-        """What it holds: the network, its draws, how many of equal weight they are worth, the verdict's word."""
+        """Show the network, its draws, their effective number, and the verdict."""
         count = sum(p.numel() for p in self.model.parameters())
         draws = "1 draw" if len(self) == 1 else f"{len(self)} draws"
         said = f"{type(self.model).__name__}, {draws} of {count} weights"
@@ -276,7 +276,7 @@ class Ensemble:
         return f"Ensemble({said})"
 
     def summary(self) -> str:
-        """A row for every layer, how well the predictions mixed, the verdict: at most 20 lines.
+        """Summarise every layer, how well predictions mixed, and the verdict, in at most 20 lines.
 
         Example:
           >>> import torch, sgld.torch
@@ -306,7 +306,7 @@ class Ensemble:
         return self.verdict
 
     def __call__(self, x: Any, *, batch_size: int | None = None) -> torch.Tensor:
-        """What each draw's network gives for rows x: [draw, row, ...]; the same as `outputs`.
+        """Compute each draw's outputs for rows x, [draw, row, ...], as `outputs` does.
 
         Nothing is averaged: the mean of logits is not the logit of the mean. `predict_proba`,
         `predict_classes` and `predict_values` average what it means.
@@ -314,16 +314,16 @@ class Ensemble:
         return self.outputs(x, batch_size=batch_size)
 
     def __len__(self) -> int:
-        """The number of draws."""
+        """Return the number of draws."""
         return len(self.states)
 
     @property
     def weights(self) -> torch.Tensor:
-        """[draw], as collected: they need not sum to 1."""
+        """Weights [draw] as collected, which need not sum to 1."""
         return torch.tensor(self._weights, dtype=torch.float64)
 
     def draws_of(self, name: str) -> torch.Tensor:
-        """One entry of the state_dict in every draw, [draw, ...].
+        """Return one entry of the state_dict in every draw, [draw, ...].
 
         Args:
           name: as in the state_dict, such as "0.weight".
@@ -379,7 +379,7 @@ class Ensemble:
         self.states.append({k: v.detach().to("cpu", copy=True) for k, v in state.items()})
 
     def outputs(self, x: Any, *, batch_size: int | None = None) -> torch.Tensor:
-        """What each draw's network gives for rows x: [draw, row, ...], on the CPU.
+        """Compute each draw's outputs for rows x, [draw, row, ...], on the CPU.
 
         Args:
           x: a tensor, or a tuple of tensors (the network's arguments), rows first. Arrays and
@@ -400,7 +400,7 @@ class Ensemble:
         return torch.stack(list(self._each(x, batch_size)))
 
     def predict_proba(self, x: Any, *, batch_size: int | None = None) -> torch.Tensor:
-        """The probabilities of the classes, averaged over the draws: [row, class].
+        """Average the probabilities of the classes over the draws: [row, class].
 
         Args:
           x: as in `outputs`.
@@ -418,7 +418,7 @@ class Ensemble:
         return self.predict_classes(x, batch_size=batch_size).probabilities
 
     def predict_classes(self, x: Any, *, batch_size: int | None = None) -> Classes:
-        """Mean probabilities and the two parts of their entropy.
+        """Compute mean probabilities and the two parts of their entropy.
 
         The network's outputs [row, class] are logits; one output is the logit of the second of
         two classes.
@@ -447,7 +447,7 @@ class Ensemble:
     def predict_values(
         self, x: Any, *, interval: float = 0.9, noise_sd: Any = 0.0, batch_size: int | None = None
     ) -> Values:
-        """Mean, sd and central interval of y, the network's output being its mean.
+        """Compute mean, sd and central interval of y, whose mean is the network's output.
 
         Args:
           x: as in `outputs`.
@@ -481,7 +481,7 @@ class Ensemble:
     def to_arviz(
         self, *, weights: Literal["resample", "keep"] = "resample", seed: int = 0
     ) -> DataTree:
-        """The draws as a DataTree for ArviZ: `posterior` and `sample_stats`; one chain, where none are known.
+        """Convert the draws to a DataTree for ArviZ with `posterior` and `sample_stats`; one chain, if none are known.
 
         `posterior` holds each parameter under its name, [chain, draw, ...], tied ones once and
         buffers not at all.
@@ -504,7 +504,7 @@ class Ensemble:
         return late("torch_draws")(self).to_arviz(weights=weights, seed=seed)
 
     def save(self, path: str | Path) -> None:
-        """One .npz file of plain arrays and a JSON text; nothing in it is a pickle.
+        """Save one .npz file of plain arrays and a JSON text; nothing in it is a pickle.
 
         Args:
           path: of the file, which is replaced where it exists; it appears when it is whole.
@@ -528,7 +528,7 @@ class Ensemble:
 
     @classmethod
     def load(cls, path: str | Path, model: torch.nn.Module) -> Ensemble:
-        """What `save` wrote, for a network of the same architecture; its weights are not changed.
+        """Load what `save` wrote, for a network of the same architecture, whose weights do not change.
 
         Args:
           path: of the file; or a run directory of `sgld.torch.sample`, whose draws take what was not sampled
@@ -567,7 +567,7 @@ class Ensemble:
         return w / w.sum()
 
     def _each(self, x: Any, batch_size: int | None) -> Iterator[torch.Tensor]:
-        """The outputs of one draw after the other, in float64 on the CPU."""
+        """Yield the outputs of one draw after the other, in float64 on the CPU."""
         self._some_draws()
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size must be positive. Got {batch_size}.")

@@ -31,7 +31,7 @@ _Self = TypeVar("_Self")
 def by_name(
     init: Callable[Concatenate[_Self, _P], None],
 ) -> Callable[Concatenate[_Self, _P], None]:
-    """A constructor of params and numbers by name, whose wrong call is a UsageError."""
+    """Decorate a constructor of params and numbers by name, so that a wrong call is a UsageError."""
     numbers = [p for p in inspect.signature(init).parameters.values() if p.kind is p.KEYWORD_ONLY]
     own = [p.name for p in numbers]
 
@@ -59,7 +59,7 @@ def by_name(
 def check_names(
     who: str, given: dict[str, Any], own: Collection[str], num_data: Any = None
 ) -> None:
-    """UsageError for a name that is not one of `own`; torch's own names are translated."""
+    """Raise UsageError for a name that is not one of `own`; torch's own names are translated."""
     for name, value in given.items():
         if name in own:
             continue
@@ -74,7 +74,7 @@ def check_names(
 
 
 def _translated(who: str, name: str, value: Any, num_data: Any) -> str | None:
-    """What a number of torch's optimisers is called here, and how large it is then."""
+    """Return what a number of torch's optimisers is called here, and its value."""
     got = f"Got {name}={value}"
     if name == "lr":
         here = _computed(lambda: value / num_data)
@@ -101,7 +101,7 @@ def _translated(who: str, name: str, value: Any, num_data: Any) -> str | None:
 
 
 def _computed(number: Callable[[], Any]) -> str:
-    """ " = 0.1", or nothing where what was given does not compute."""
+    """Return for example " = 0.1", or nothing if the number cannot be computed."""
     try:
         return f" = {float(number()):g}"
     except (TypeError, ValueError, ZeroDivisionError):
@@ -141,11 +141,11 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
 
     @abc.abstractmethod
     def _check(self, group: dict[str, Any]) -> None:
-        """UsageError for a number of the group that is out of range."""
+        """Raise UsageError for a number of the group that is out of range."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> Any:
-        """One step of every parameter that requires a gradient and has one.
+        """Take one step of every parameter that requires a gradient and has one.
 
         Args:
           closure: evaluates the loss again, calls backward() and returns it, as torch's do.
@@ -206,7 +206,7 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
     def one_pass(
         self, batches: Iterable[_Batch], *, report: Callable[[str], Any] = print
     ) -> Iterator[_Batch]:
-        """The batches of one pass over the data, and then one line on what moved the weights.
+        """Yield the batches of one pass over the data, and then report in one line what moved the weights.
 
         Put it around the loader: `for rows, labels in optimizer.one_pass(loader)`. The line holds
         the mean loss of a row; the sd of the noise that a step put into a weight, sqrt(2 h T);
@@ -242,7 +242,7 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
             self._meter = None
 
     def _about(self) -> dict[str, Any]:
-        """The numbers that sentences on the whole optimiser name."""
+        """Return the numbers that messages on the whole optimiser contain."""
         groups = self.param_groups
         return {
             "who": type(self).__name__,
@@ -308,7 +308,7 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
         self._check(group)
 
     def _noise(self, p: torch.Tensor) -> torch.Tensor:
-        """Standard normals of p's shape, dtype and device, from this optimiser's generator."""
+        """Draw standard normals of p's shape, dtype and device from this optimiser's generator."""
         device = str(p.device)
         if device not in self._generators:
             # one stream a device, or equal devices would repeat each other's numbers
@@ -320,7 +320,7 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
         return torch.randn(p.shape, generator=generator, dtype=p.dtype, device=p.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's, with the generators: `load_state_dict` of it continues bit for bit."""
+        """Return torch's state with the generators, from which `load_state_dict` continues bit for bit."""
         return {
             **super().state_dict(),
             "kind": type(self).__name__,
@@ -371,7 +371,7 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
 
 
 def require(name: str, value: Any, *, zero: bool = False) -> None:
-    """UsageError unless `value` is a positive (or zero) finite number."""
+    """Raise UsageError unless `value` is a positive (or zero) finite number."""
     what = "zero or positive" if zero else "positive"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         try:
@@ -383,12 +383,12 @@ def require(name: str, value: Any, *, zero: bool = False) -> None:
 
 
 def position(p: torch.Tensor) -> torch.Tensor:
-    """p itself, or a float32 copy where half precision would overflow or lose the sum."""
+    """Return p itself, or a float32 copy if half precision would overflow or lose the sum."""
     return p.to(torch.float32) if p.dtype in _NARROW else p
 
 
 def write(p: torch.Tensor, theta: torch.Tensor) -> None:
-    """Put back what `position` gave."""
+    """Write back what `position` returned."""
     if theta is not p:
         p.copy_(theta)
 
@@ -396,7 +396,7 @@ def write(p: torch.Tensor, theta: torch.Tensor) -> None:
 def gradient_of_the_mean(
     p: torch.Tensor, theta: torch.Tensor, group: dict[str, Any]
 ) -> torch.Tensor:
-    """grad(loss) + (prior_precision / num_data) theta: -1 / num_data of the log posterior's."""
+    """Return grad(loss) + (prior_precision / num_data) theta: -1 / num_data of the log posterior's gradient."""
     g = p.grad.to(theta.dtype)  # pyright: ignore[reportOptionalMemberAccess]
     precision = group["prior_precision"] / group["num_data"]
     return g.add(theta, alpha=precision) if precision else g

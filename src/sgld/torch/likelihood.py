@@ -37,8 +37,10 @@ Meaning = Literal["classes", "odds", "numbers"]
 
 
 def meaning_of(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Meaning:
-    """Logits of the classes of one choice ("classes"), the log odds of a row's one number or of each of its
-    numbers ("odds"), or anything else.
+    """Return what the loss takes outputs for.
+
+    Outputs are logits of the classes of one choice ("classes"), the log odds of a row's one number or of each of
+    its numbers ("odds"), or anything else ("numbers").
 
     Raises: UsageError where the loss takes log probabilities and outputs are none.
     """
@@ -48,7 +50,7 @@ def meaning_of(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Meanin
 
 
 def check_factor(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning: Meaning) -> None:
-    """UsageError for a loss times the number of rows, or of the opposite sign: a row's probabilities add up to 1."""
+    """Raise UsageError for a loss times the number of rows, or of the opposite sign: a row's probabilities add up to 1."""
     if meaning == "classes" and not target.is_floating_point() and outputs.shape[1] <= MAX_CLASSES:
         labels, spread = list(range(outputs.shape[1])), outputs.amax(1) - outputs.amin(1)
     elif meaning == "odds" and outputs[0].numel() == 1:
@@ -78,7 +80,7 @@ def check_factor(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning
 def _rewarded(
     loss: Any, outputs: torch.Tensor, target: torch.Tensor, k: Any, meaning: Meaning
 ) -> bool:
-    """Whether a row whose target is k loses more where the model is surer of k."""
+    """Return whether a row whose target is k has a higher loss if the model is surer of k."""
     surer, label = outputs.clone(), torch.full_like(target, k)
     if meaning == "classes":
         surer[:, k] += LOGIT_SHIFT
@@ -89,7 +91,7 @@ def _rewarded(
 
 
 def check_no_probabilities(outputs: torch.Tensor, meaning: Meaning) -> None:
-    """UsageError where the loss takes logits, and a softmax or a sigmoid has made probabilities of them.
+    """Raise UsageError if the loss takes logits, and a softmax or a sigmoid has made probabilities of them.
 
     Args:
       outputs: with the graph that made them.
@@ -109,7 +111,7 @@ def check_no_probabilities(outputs: torch.Tensor, meaning: Meaning) -> None:
 
 
 def check_pairs(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning: Meaning) -> None:
-    """UsageError for a mean of the rows' losses with weights: seen where rows lose very differently.
+    """Raise UsageError for a weighted mean of the rows' losses, which shows if the losses differ much.
 
     Two rows at a time: neighbours as they are; a class beside each other one, or two outcomes, with logits
     made up so that the one loses little and the other much.
@@ -134,7 +136,7 @@ def check_pairs(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning:
 
 
 def check_own_weights(loss: Any) -> None:
-    """UsageError for a mean with weights of classes, which the loss itself names: single rows do not show them."""
+    """Raise UsageError for a mean with the loss's own weights of classes, which single rows do not show."""
     given = getattr(loss, "weight", None) if isinstance(loss, LABEL_MODULES) else None
     if isinstance(loss, functools.partial) and loss.func in LABEL_LOSSES:
         given = loss.keywords.get("weight")
@@ -146,7 +148,7 @@ def check_own_weights(loss: Any) -> None:
 
 
 def not_a_mean(got: Any, mean: Any, outputs: torch.Tensor, target: torch.Tensor) -> UsageError:
-    """What is said of a mean that is not that of the rows' own losses."""
+    """Return the error for a mean that is not that of the rows' own losses."""
     said = (
         "the loss of a batch must be the mean of its rows' own. "
         f"Got {float(got):.4g} where that mean is {float(mean):.4g}"
@@ -160,7 +162,7 @@ def not_a_mean(got: Any, mean: Any, outputs: torch.Tensor, target: torch.Tensor)
 
 
 def value_of(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """What the loss says, in double precision; UsageError where it cannot be called, or says no numbers."""
+    """Call the loss, in double precision; UsageError if it cannot be called, or returns no numbers."""
     try:
         found = loss(outputs, target)
     except Exception as error:  # of the user's function
@@ -176,12 +178,12 @@ def value_of(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> torch.Te
 
 
 def close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two losses are the same but for rounding."""
+    """Return whether two losses are the same up to rounding."""
     return bool((one - other).abs() <= MAX_REL_ERROR * torch.maximum(one.abs(), other.abs()))
 
 
 def _advice(outputs: torch.Tensor, target: torch.Tensor) -> str:
-    """What to do about a target of another shape or kind of numbers than the loss takes."""
+    """Return advice on a target of another shape or dtype than the loss takes."""
     floating = target.is_floating_point()
     whole = not floating or bool((target == target.round()).all())
     several = outputs.dim() == 2 and outputs.shape[1] > 1
@@ -200,7 +202,7 @@ def _advice(outputs: torch.Tensor, target: torch.Tensor) -> str:
 
 
 def _are_classes(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool:
-    """Whether outputs are log probabilities, or the loss knows them up to a constant."""
+    """Return whether outputs are log probabilities, or the loss does not depend on a constant added to them."""
     if outputs.dim() != 2 or outputs.shape[1] < 2:
         return False
     sums = torch.logsumexp(outputs.double(), 1)
@@ -219,7 +221,7 @@ def _are_classes(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool
 
 
 def _are_odds(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool:
-    """Whether outputs are log odds of the target's two outcomes: far out the right one costs less than half the other."""
+    """Return whether outputs are log odds of two outcomes: far out the right one costs less than half the other."""
     if outputs.numel() != target.numel():
         return False
     low, high = _outcomes(target)
@@ -235,13 +237,13 @@ def _are_odds(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool:
 
 
 def _outcomes(target: torch.Tensor) -> list[float]:
-    """The two numbers that a target has, as -1 and 1; else 0 and 1."""
+    """Return the two numbers that a target has, such as -1 and 1; otherwise 0 and 1."""
     found = target.unique()
     return [float(k) for k in found] if len(found) == 2 else [0.0, 1.0]
 
 
 def _made_by(outputs: torch.Tensor) -> str:
-    """The operation that made the outputs, whatever was done to their shape afterwards."""
+    """Return the operation that made the outputs, before changes of their shape."""
     node = outputs.grad_fn
     while node is not None and node.name().startswith(RESHAPING_NODES) and node.next_functions:
         node = node.next_functions[0][0]
@@ -286,11 +288,11 @@ class Likelihood:
         return self.meaning == "classes"
 
     def outputs(self, weights: dict[str, torch.Tensor], inputs: Inputs) -> torch.Tensor:
-        """[row, ...], with some of the weights replaced."""
+        """Compute outputs [row, ...] with some of the weights replaced."""
         return called(self.model, weights, inputs).reshape(-1, *self.shape)
 
     def total(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Minus the log likelihood of all rows of a batch."""
+        """Return minus the log likelihood of all rows of a batch."""
         found = self.loss(outputs, target)
         return found.sum() if self.kind == "rows" else found * len(outputs)
 
@@ -298,7 +300,7 @@ class Likelihood:
 def called(
     model: torch.nn.Module, weights: dict[str, torch.Tensor], inputs: Inputs
 ) -> torch.Tensor:
-    """What the model gives for inputs by place or by name, in single precision at least."""
+    """Call the model with inputs by place or by name; outputs are in single precision at least."""
     found = _as_given(model, weights, inputs)
     return found.float() if found.dtype in HALF_PRECISIONS else found
 
@@ -306,7 +308,7 @@ def called(
 def in_half_precision(
     model: torch.nn.Module, weights: dict[str, torch.Tensor], inputs: Inputs
 ) -> bool:
-    """Whether its weights are, or what it gives: of autocast, say."""
+    """Return whether the model's weights or outputs are in half precision, for example under autocast."""
     with torch.no_grad():
         given = _as_given(model, weights, inputs)
     return not HALF_PRECISIONS.isdisjoint([given.dtype, *(w.dtype for w in weights.values())])
@@ -324,7 +326,7 @@ def _as_given(
 
 
 def checked(model: Any, loss: Any, rows: Rows) -> Likelihood:
-    """The likelihood, once model, loss and rows fit together.
+    """Check that model, loss and rows fit together, and return the likelihood.
 
     Raises: UsageError for a model that is not a function of weights and row alone, a loss that is
     no mean of the rows' own, labels beyond the classes; DataError where the model's outputs at its first
@@ -368,7 +370,7 @@ def checked(model: Any, loss: Any, rows: Rows) -> Likelihood:
 
 
 def _some_of_each(rows: Rows) -> torch.Tensor:
-    """Numbers of some rows, one of every class among them where there are few: the loss may tell them apart."""
+    """Return the numbers of some rows, with one of every class if classes are few, since the loss may weigh them."""
     first = torch.arange(min(MAX_SINGLE_ROWS, rows.num_data), device=rows.order.device)
     target = rows.target[rows.order]
     if target.is_floating_point() or target.dim() != 1:
@@ -401,7 +403,7 @@ def _first_outputs(model: torch.nn.Module, inputs: Inputs) -> torch.Tensor:
 
 
 def _check_finite(model: torch.nn.Module, rows: Rows) -> None:
-    """DataError where an output is nan or inf before the first step."""
+    """Raise DataError if an output is nan or inf before the first step."""
     for begin in range(0, min(rows.num_data, MAX_OUTPUT_ROWS), 256):
         end = min(rows.num_data, begin + 256)
         numbers = torch.arange(begin, end, device=rows.order.device)
@@ -417,7 +419,7 @@ def _check_finite(model: torch.nn.Module, rows: Rows) -> None:
 
 
 def _check_labels(outputs: torch.Tensor, rows: Rows) -> None:
-    """UsageError for a class that the model has no output for, before the loss sees it."""
+    """Raise UsageError for a class without an output of the model, before the loss sees it."""
     target = rows.target
     whole = not target.is_floating_point() and target.dtype != torch.bool
     if not whole or target.dim() != 1 or outputs.dim() != 2 or outputs.shape[1] < 2:
@@ -432,7 +434,7 @@ def _check_labels(outputs: torch.Tensor, rows: Rows) -> None:
 
 
 def _kind(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Kind:
-    """Whether the loss gives one number per row or their mean; from what it says of single rows."""
+    """Return whether the loss gives one number per row or their mean, from its values for single rows."""
     whole = value_of(loss, outputs, target)
     if not whole.dim() and not target.is_floating_point():
         check_own_weights(loss)
@@ -470,7 +472,7 @@ def _kind(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Kind:
 
 
 def _check_outputs(loss: Any, outputs: torch.Tensor, target: torch.Tensor, whole: Any) -> None:
-    """UsageError for a mean over the numbers of a row too, by which each row counts too little."""
+    """Raise UsageError for a mean over the numbers of a row too, by which each row counts too little."""
     if outputs.dim() < 2 or outputs.shape != target.shape or outputs[0].numel() < 2:
         return
     twice = value_of(loss, torch.cat([outputs, outputs], -1), torch.cat([target, target], -1))

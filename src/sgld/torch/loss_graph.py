@@ -58,7 +58,7 @@ class Reduction:
 
 
 def judge(found: list[Reduction], num_data: float, value: float | None = None) -> None:
-    """UsageError for a sum over several rows, a mean times num_data, more rows than num_data.
+    """Raise UsageError for a sum over several rows, a mean times num_data, or more rows than num_data.
 
     Args:
       found: what `reductions` found in the first loss.
@@ -99,7 +99,7 @@ def judge(found: list[Reduction], num_data: float, value: float | None = None) -
 
 
 def reductions(loss: torch.Tensor, *, whole: bool = True) -> list[Reduction]:
-    """The reductions that the terms of a scalar loss come from; [] if not scalar.
+    """Find the reductions that the terms of a scalar loss come from; [] if not scalar.
 
     The same code gives them in the same order. Unless `whole`, nothing below them is looked at.
 
@@ -133,7 +133,7 @@ def reductions(loss: torch.Tensor, *, whole: bool = True) -> list[Reduction]:
 
 
 def _reduction(node: Any) -> Reduction:
-    """One node's; a scaled sum may be a mean, so it is unknown."""
+    """Classify one node; a scaled sum may be a mean, so it is unknown."""
     name = node.name()
     scaled = name.startswith(("Mul", "Div")) and _shape(node) == ()
     if scaled:
@@ -167,7 +167,7 @@ def _line_below(node: Any) -> Iterator[Any]:
 
 
 def _losses_below(node: Any) -> bool:
-    """Whether a sum adds up what one of torch's losses gave row by row, not scaled."""
+    """Return whether a sum adds up unscaled losses of single rows from one of torch's losses."""
     for below in _line_below(node):
         if getattr(below, "_saved_reduction", None) == 0:
             return True
@@ -177,7 +177,7 @@ def _losses_below(node: Any) -> bool:
 
 
 def _may_hold_data(node: Any) -> bool:
-    """Whether rows of data can have entered below: by a linear map, a look-up, broadcasting.
+    """Return whether rows of data can have entered below: by a linear map, a look-up, or broadcasting.
 
     A penalty meets constants too, but only in its own shape, or as numbers. What cannot be told
     (a function of the user's own) may hold data.
@@ -198,7 +198,7 @@ def _may_hold_data(node: Any) -> bool:
 
 
 def nodes(root: Any) -> Iterator[Any]:
-    """Every node of the graph below `root`, itself included, each once."""
+    """Yield every node of the graph below `root`, itself included, each once."""
     waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()
@@ -209,7 +209,7 @@ def nodes(root: Any) -> Iterator[Any]:
 
 
 def _weighted_below(node: Any) -> bool:
-    """Whether constants multiply the numbers that a reduction averages."""
+    """Return whether constants multiply the numbers that a reduction averages."""
     for below in (node, *_line_below(node)):
         if not (
             below is node or below.name().startswith((*_SIGN_NODES, "Mul", "Div", "Mean", "Sum"))
@@ -221,7 +221,7 @@ def _weighted_below(node: Any) -> bool:
 
 
 def _classes_below(node: Any) -> int:
-    """The number of classes of the first log softmax or logistic loss below, 0 without one."""
+    """Return the number of classes of the first log softmax or logistic loss below, 0 without one."""
     for below in nodes(node):
         name, shape = below.name(), _shape(below)
         if name.startswith("BinaryCrossEntropy"):
@@ -233,7 +233,7 @@ def _classes_below(node: Any) -> int:
 
 
 def _mean_over_rows_below(node: Any) -> bool:
-    """Whether what a sum adds up has already been averaged over the rows: x.mean(0).sum()."""
+    """Return whether the terms of a sum have already been averaged over the rows: x.mean(0).sum()."""
     for below in _line_below(node):
         if below.name().startswith("Mean") and hasattr(below, "_saved_dim"):
             dims = [d - 2**64 if d >= 2**63 else d for d in below._saved_dim]
@@ -252,7 +252,7 @@ def _sizes(node: Any) -> tuple[int, ...]:
 
 
 def _shape(node: Any) -> tuple[int, ...] | None:
-    """Of what the node's operation made, where torch tells."""
+    """Return the shape of the node's output, if torch knows it."""
     try:
         return tuple(node._input_metadata[0].shape)
     except (AttributeError, IndexError, RuntimeError):
@@ -273,7 +273,7 @@ def _shape_of_input(node: Any) -> tuple[int, ...]:
 
 
 def root_of_backward() -> torch.Tensor | None:
-    """The tensor on which the running backward() was called; None where it cannot be told.
+    """Return the tensor on which the running backward() was called; None if it is not known.
 
     On the CPU hooks run in the calling thread; those of other devices run in a thread of their
     own, while the caller waits in backward(): it is taken where only one thread does.
@@ -300,7 +300,7 @@ def _root_in(frame: FrameType | None) -> torch.Tensor | None:
 
 
 def under_a_scaler() -> bool:
-    """Whether step() was called by torch's GradScaler, which multiplies the loss by a power of two."""
+    """Return whether step() was called by torch's GradScaler, which multiplies the loss by a power of two."""
     frame = sys._getframe()
     while frame is not None:
         if frame.f_globals.get("__name__") == "torch.amp.grad_scaler":

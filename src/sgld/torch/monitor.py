@@ -83,11 +83,11 @@ class Batches:
         self._rng = np.random.default_rng(seed)
 
     def __len__(self) -> int:
-        """K, the batches of a pass."""
+        """Return K, the number of batches of a pass."""
         return self._count
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """One pass: row numbers [b] and weights [b] of each batch, both on the CPU."""
+        """Yield row numbers [b] and weights [b] of each batch of one pass, both on the CPU."""
         order = self._rng.permutation(self._others)
         for drawn in np.array_split(order, self._count):
             rows = np.concatenate([drawn, self.always_in])
@@ -128,7 +128,7 @@ class LossWatch:
         self._pass: _Pass | None = None
 
     def attach(self, parameter: torch.Tensor) -> None:
-        """Look at the backward passes that reach this parameter."""
+        """Watch the backward passes that reach this parameter."""
         if self.active and not self._checked and parameter.requires_grad:
             handle = parameter.register_post_accumulate_grad_hook(self._reached)
             self._handles[id(parameter)] = handle
@@ -145,7 +145,7 @@ class LossWatch:
                 self._kept = id(parameter)
 
     def check(self, loss: Any, about: About) -> None:
-        """Once a step, before it.
+        """Check the loss before each step.
 
         Args:
           loss: what step() was given, or None.
@@ -204,11 +204,11 @@ class LossWatch:
             self._pass.see(value, rows)
 
     def begin_pass(self) -> None:
-        """The losses from now on are those of one pass."""
+        """Begin to count the losses of one pass."""
         self._pass = _Pass()
 
     def end_pass(self, batches: Any, about: dict[str, Any]) -> float | None:
-        """The mean loss of the pass, None where it was not seen; its rows are held against num_data."""
+        """Return the mean loss of the pass, or None if it was not seen, and compare its rows with num_data."""
         seen, self._pass = self._pass, None
         if seen is None or not seen.count:
             return None
@@ -243,7 +243,7 @@ class _Course:
         return self.count >= min(max(self.seen // 2, _FIRST_CHECK), _MAX_CHECK_LOSSES)
 
     def look(self, about: dict[str, Any]) -> None:
-        """RunError for nan and inf, SGLDWarning, once, for losses far above the first."""
+        """Raise RunError for nan and inf; warn once of losses far above the first."""
         mean, first = float(self.total) / self.count, float(self.first) / self.count_first
         began, self.total, self.count = self.seen - self.count + 1, 0.0, 0
         who, h, N = about["who"], about["step_size"], about["num_data"]
@@ -310,7 +310,7 @@ class _Pass:
 
 
 def _say_rows(rows: int, about: dict[str, Any]) -> None:
-    """Warn where a pass has another number of rows than num_data."""
+    """Warn if a pass has another number of rows than num_data."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         rows *= torch.distributed.get_world_size()  # each process has its share
     if abs(rows - about["num_data"]) > _MAX_ROW_COUNT_ERROR * about["num_data"]:
@@ -323,13 +323,13 @@ def _say_rows(rows: int, about: dict[str, Any]) -> None:
 
 
 def _term_of_the_batch(found: list[Reduction]) -> int | None:
-    """The term whose rows are the batch's: the only mean over rows of data, none weighted."""
+    """Return the term whose rows are the batch's: the only mean over rows of data, none weighted."""
     means = [i for i, r in enumerate(found) if r.kind == "mean" and r.data and r.rows > 1]
     return means[0] if len(means) == 1 and not found[means[0]].weighted else None
 
 
 def _say_layers(root: torch.Tensor, who: str) -> bool:
-    """Warn of layers whose output is not the row's and the weights'; whether dropout is one."""
+    """Warn of layers whose output depends on more than the row and the weights; return whether dropout is one."""
     names = {node.name() for node in nodes(root.grad_fn) if "Dropout" in node.name()}
     if names:
         say(dropout_said(who, min(names)))
@@ -347,7 +347,7 @@ def _say_layers(root: torch.Tensor, who: str) -> bool:
 
 
 def dropout_said(who: str, where: str) -> str:
-    """The sentence on dropout in training mode."""
+    """Return the message on dropout in training mode."""
     return (
         f"{who}: dropout was in training mode ({where}): every step then follows the gradient of "
         "another likelihood, and num_data multiplies that noise; the draws are not of the posterior of "
@@ -356,7 +356,7 @@ def dropout_said(who: str, where: str) -> str:
 
 
 def say(sentence: str) -> None:
-    """Warn, at the line that called into this module or torch."""
+    """Warn at the line that called into this module or torch."""
     frame, level = sys._getframe(1), 2
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_INNER_MODULES):
         frame, level = frame.f_back, level + 1
@@ -378,7 +378,7 @@ class Meter:
         self, p: torch.Tensor, U: torch.Tensor, group: dict[str, Any], *,
         metric: torch.Tensor | None = None, friction: float = 1.0, known: float = 0.0,
     ) -> None:  # fmt: skip
-        """One parameter's step along the mean gradient U, in the metric D.
+        """Record one parameter's step along the mean gradient U, in the metric D.
 
         Args:
           metric: D, elementwise; None: 1.
@@ -400,7 +400,7 @@ class Meter:
 
 
 def line(number: int, meter: Meter, loss: float | None) -> str:
-    """The line of a pass.
+    """Return the line of a pass.
 
     Example:
       >>> sums = {torch.device("cpu"): torch.tensor([0.08, 0.02, 10.0])}

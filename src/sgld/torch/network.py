@@ -25,7 +25,7 @@ NORMALISATION_REMEDY = (
 
 
 def dropping(model: torch.nn.Module) -> str | None:
-    """The first layer with dropout in training mode."""
+    """Return the first layer with dropout in training mode."""
     for name, module in model.named_modules():
         share = getattr(module, "p" if isinstance(module, DROPOUT_LAYERS) else "dropout", 0)
         if module.training and isinstance(share, (int, float)) and share > 0:
@@ -34,7 +34,7 @@ def dropping(model: torch.nn.Module) -> str | None:
 
 
 def padding_rows(model: torch.nn.Module) -> dict[str, int]:
-    """Of each parameter that an embedding looks rows up in, the row that stands for padding, which training leaves as it is."""
+    """Return the padding row of each embedding's parameter, which training does not change."""
     names = {id(p): name for name, p in model.named_parameters()}
     return {
         names[id(module.weight)]: module.padding_idx
@@ -46,35 +46,35 @@ def padding_rows(model: torch.nn.Module) -> dict[str, int]:
 
 
 def layer(name: str, module: torch.nn.Module) -> str:
-    """A module in a sentence, by its kind and its place: those of a Sequential are called 0, 1, 2."""
+    """Describe a module by its kind and its place; those of a Sequential are called 0, 1, 2."""
     kind = type(module).__name__
     return f"the {kind} at {name!r}" if name else f"the model, a {kind}"
 
 
 def floating(model: torch.nn.Module) -> set[torch.dtype]:
-    """The floating dtypes of its weights and buffers."""
+    """Return the floating dtypes of the model's weights and buffers."""
     return {v.dtype for v in model.state_dict().values() if v.is_floating_point()}
 
 
 def as_known(x: torch.Tensor, dtypes: set[torch.dtype]) -> torch.Tensor:
-    """A floating tensor in one of a network's floating dtypes, the widest where it has none of them; any other as it is."""
+    """Convert a floating tensor to a network's widest floating dtype, unless it has one of them already."""
     known = not x.is_floating_point() or x.dtype in dtypes or not dtypes
     return x if known else x.to(max(dtypes, key=lambda dtype: torch.finfo(dtype).bits))
 
 
 def as_floats(given: Iterable[torch.Tensor]) -> str:
-    """Advice where inputs are integers, which only an embedding takes."""
+    """Return advice if inputs are integers, which only an embedding takes."""
     kinds = {a.dtype for a in given if not a.is_floating_point() and a.dtype != torch.bool}
     return "integers are taken by embeddings alone, x.float() by other layers; " if kinds else ""
 
 
 def exportable(dtype: torch.dtype) -> torch.dtype:
-    """numpy has no bfloat16."""
+    """Return a dtype that numpy has; it has no bfloat16."""
     return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
 def output_of(found: Any) -> torch.Tensor:
-    """The tensor in what a module returned: itself, its `logits` (as an attribute or a key), or the first of a tuple.
+    """Return the tensor in a module's output: itself, its `logits` (an attribute or a key), or the first of a tuple.
 
     Raises: UsageError where there is none.
     """
@@ -92,7 +92,7 @@ def output_of(found: Any) -> torch.Tensor:
 
 @contextmanager
 def alone(work: int, device: torch.device) -> Iterator[None]:
-    """One thread for work too little to share: on a busy core several wait for each other 30 to 100 times as long.
+    """Use one thread for little work: on a busy core several threads wait 30 to 100 times as long for each other.
 
     Args:
       work: networks x weights x rows.
@@ -111,7 +111,7 @@ def alone(work: int, device: torch.device) -> Iterator[None]:
 def outputs(
     model: torch.nn.Module, states: list[dict[str, torch.Tensor]], x: Any, batch_size: int | None
 ) -> Iterator[torch.Tensor]:
-    """What the network gives with one draw's entries after the other, in float64 on the CPU."""
+    """Yield the network's outputs with one draw's entries after the other, in float64 on the CPU."""
     anchor = next(iter(model.state_dict().values()))
     dtypes = {v.dtype for v in states[0].values() if v.is_floating_point()}
     by_name = isinstance(x, Mapping) and all(isinstance(a, torch.Tensor) for a in x.values())
@@ -136,7 +136,7 @@ def outputs(
 def _called(
     model: torch.nn.Module, held: dict[str, torch.Tensor], x: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor],
 ) -> torch.Tensor:  # fmt: skip
-    """The network's output for some rows; UsageError where it does not take them, or gives no output for each."""
+    """Call the network for some rows; UsageError if it does not take them, or returns no output for each."""
     given = [*x, *named.values()]
     said = ", ".join(f"{list(a.shape)} of {str(a.dtype).removeprefix('torch.')}" for a in given)
     try:
@@ -156,7 +156,7 @@ def _called(
 
 
 def _places(model: torch.nn.Module) -> set[str]:
-    """Names of parameters and buffers, each place once.
+    """Return the names of parameters and buffers, each place once.
 
     functional_call leaves weights of a draw behind in a module that is named twice.
     """
@@ -174,14 +174,14 @@ def _own(model: torch.nn.Module, kind: str) -> Iterator[tuple[str, torch.Tensor]
 def in_every_place(
     model: torch.nn.Module, weights: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Weights by the names of `named_parameters`, under each place that holds one of them, each place once."""
+    """Map weights, given by the names of `named_parameters`, to each place that holds one of them."""
     names = {id(p): name for name, p in model.named_parameters()}
     places = ((place, names[id(p)]) for place, p in _own(model, "named_parameters"))
     return {place: weights[name] for place, name in places if name in weights}
 
 
 def running_statistics(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Copies of the running statistics by name; UsageError where they would go on changing."""
+    """Copy the running statistics by name; UsageError if they would still change."""
     kept = {}
     for name, module in model.named_modules():
         per_row = isinstance(module, ROW_NORMALISATIONS)
@@ -201,7 +201,7 @@ def running_statistics(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def check_shapes(state: dict[str, Any], expected: dict[str, Any]) -> None:
-    """UsageError unless a draw has the entries of the model, in its shapes."""
+    """Raise UsageError unless a draw has the entries of the model, in its shapes."""
     for name in expected.keys() | state.keys():
         one, other = expected.get(name), state.get(name)
         if one is None or other is None or one.shape != other.shape:
@@ -213,7 +213,7 @@ def check_shapes(state: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 def _as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
-    """A tensor as it is, but in one of the network's floating dtypes; an array or list as one."""
+    """Return a tensor in one of the network's floating dtypes, from a tensor, an array or a list."""
     try:
         if isinstance(x, Dataset):  # of some of which NumPy makes an array of one more axis
             raise TypeError
@@ -230,7 +230,7 @@ def _as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
 
 @contextmanager
 def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Dropout off; every module's mode is put back."""
+    """Switch dropout off, and restore every module's mode afterwards."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -155,7 +155,7 @@ class PSGLD(Langevin):
             write(p, theta)
 
     def _corrected(self, group: dict[str, Any], p: torch.Tensor, U: Any) -> torch.Tensor:
-        """v / (1 - a^count), after this step's gradient U, if there is one and D adapts."""
+        """Return v / (1 - a^count), updated by this step's gradient U if there is one and D adapts."""
         state, a = self.state[p], float(group["decay"])
         if not state:
             state["v"], state["count"] = torch.zeros_like(position(p)), 0
@@ -167,7 +167,7 @@ class PSGLD(Langevin):
         return state["v"] / max(share, 1e-30)
 
     def _all_corrected(self, moving: Moving, corrected: list[Any]) -> list[torch.Tensor]:
-        """Those of parameters that rest in this step as well: the mean is over all."""
+        """Add the parameters that have no gradient in this step, since the mean is over all."""
         moved = {id(p) for _, p in moving}
         resting = [
             self._corrected(group, p, None)
@@ -243,7 +243,7 @@ class SGHMC(Langevin):
 
 
 def _mean_of_seen(values: list[torch.Tensor]) -> torch.Tensor:
-    """The mean of the positive entries of all tensors, or 1 where there is none."""
+    """Return the mean of the positive entries of all tensors, or 1 without any."""
     device, wide = values[0].device, torch.float32
     if any(v.dtype == torch.float64 for v in values):
         wide = torch.float64

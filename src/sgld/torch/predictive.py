@@ -32,7 +32,7 @@ class Classes:
     epistemic: torch.Tensor
 
     def __repr__(self) -> str:
-        """How many rows and classes, and the mean entropies; the tensors are its attributes."""
+        """Show how many rows and classes there are, and the mean entropies."""
         rows, count = self.probabilities.shape
         means = (float(part.mean()) for part in (self.entropy, self.aleatoric, self.epistemic))
         return (
@@ -66,7 +66,7 @@ class Values:
 def classes(
     outputs: Iterable[torch.Tensor], w: torch.Tensor, meaning: str | None = None
 ) -> Classes:
-    """From each draw's logits [row, class] in turn, so that one draw's are held at a time.
+    """Average each draw's logits [row, class] in turn, so that one draw's are held at a time.
 
     Args:
       meaning: what the loss of the run took outputs for (meaning.Meaning); None where that is not known.
@@ -84,7 +84,7 @@ def classes(
 
 
 def check_values(meaning: str | None) -> None:
-    """UsageError where the loss of the run took outputs for logits (meaning.Meaning), which are no values of y."""
+    """Raise UsageError if the loss of the run took outputs for logits, which are no values of y."""
     if meaning in ("classes", "odds"):
         raise UsageError(
             "the loss of this run takes logits, so that the outputs are no values of y; use predict_proba or predict_classes "
@@ -93,7 +93,7 @@ def check_values(meaning: str | None) -> None:
 
 
 def values(f: torch.Tensor, w: torch.Tensor, noise_sd: Any, interval: float) -> Values:
-    """Mean, sd and central interval of y ~ N(f_s, noise_sd_s^2) with probability w_s."""
+    """Compute mean, sd and central interval of y ~ N(f_s, noise_sd_s^2) with probability w_s."""
     w = w.reshape(-1, *[1] * (f.dim() - 1))
     noise = _aligned(torch.as_tensor(noise_sd, dtype=torch.float64, device="cpu"), f)
     if not bool((noise >= 0).all() & torch.isfinite(noise).all()):
@@ -106,7 +106,7 @@ def values(f: torch.Tensor, w: torch.Tensor, noise_sd: Any, interval: float) -> 
 
 
 def _aligned(noise: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
-    """noise_sd in axes that broadcast against the outputs f [draw, row, ...]."""
+    """Return noise_sd in axes that broadcast against the outputs f [draw, row, ...]."""
     shape, draws = tuple(noise.shape), len(f)
     if shape == () or (
         len(shape) == f.dim() and all(n in (1, m) for n, m in zip(shape, f.shape, strict=True))
@@ -143,7 +143,7 @@ def _log_probabilities(logits: torch.Tensor, meaning: str | None) -> torch.Tenso
 
 
 def _quantile(f: Any, w: Any, noise: Any, q: float) -> torch.Tensor:
-    """Of the weighted mixture of N(f_s, noise_s^2), over the leading axis, by bisection.
+    """Return the quantile of the weighted mixture of N(f_s, noise_s^2) over the leading axis, by bisection.
 
     Without noise it is the smallest output at which the draws' weight reaches q.
     """

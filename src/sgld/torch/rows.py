@@ -49,22 +49,22 @@ class Rows:
 
     @property
     def num_data(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return len(self.target)
 
     def at(self, numbers: torch.Tensor) -> Batch:
-        """Rows by their numbers in the order, [chain, n] or [n]."""
+        """Return rows by their numbers in the order, [chain, n] or [n]."""
         places = self.order[numbers]
         inputs = mapped(lambda leaf: leaf[places], self.inputs)
         return Batch(inputs, self.target[places], numbers.dim() == 1)
 
     def first(self, count: int) -> Batch:
-        """The first ones, for all chains."""
+        """Return the first rows, for all chains."""
         count = min(count, self.num_data)
         return self.at(torch.arange(count, device=self.order.device))
 
     def digest(self) -> str:
-        """SHA-256 of what the rows are."""
+        """Return the SHA-256 digest of the rows."""
         found = hashlib.sha256()
         for name, leaf in (*named_leaves(self.inputs).items(), ("target", self.target)):
             array = leaf.detach().cpu()
@@ -74,7 +74,7 @@ class Rows:
 
 
 def mapped(f: Callable[[torch.Tensor], torch.Tensor], inputs: Inputs) -> Inputs:
-    """`f` of every tensor."""
+    """Apply `f` to every tensor."""
     if isinstance(inputs, dict):
         return {name: f(leaf) for name, leaf in inputs.items()}
     return tuple(f(leaf) for leaf in inputs)
@@ -93,7 +93,7 @@ def num_rows(inputs: Inputs) -> int:
 def read_rows(
     dataset: Any, device: torch.device, seed: int, dtypes: Collection[torch.dtype] = ()
 ) -> Rows:
-    """The rows of a tuple or dict of tensors, of a Dataset, or of what a DataLoader reads.
+    """Read the rows of a tuple or dict of tensors, of a Dataset, or of a DataLoader.
 
     Args:
       dtypes: the network's floating ones: inputs become one of them, and a target of double precision single
@@ -127,7 +127,7 @@ def read_rows(
 
 
 def probe_inputs(probe: Any, rows: Rows) -> Inputs:
-    """The inputs of probe rows, in the shapes of the data set's own.
+    """Return the inputs of probe rows, in the shapes of the data set's own.
 
     Raises: UsageError for another number of inputs, or another shape of one.
     """
@@ -161,7 +161,7 @@ def _said(inputs: dict[Any, torch.Tensor]) -> str:
 
 
 def _whole(dataset: Any) -> Any:
-    """A tuple or dict of tensors that hold all rows."""
+    """Return a tuple or dict of tensors that hold all rows."""
     if isinstance(dataset, TensorDataset):
         return tuple(dataset.tensors)
     if isinstance(dataset, (DataLoader, Dataset)):
@@ -179,7 +179,7 @@ def _whole(dataset: Any) -> Any:
 
 
 def _loader(dataset: Any) -> DataLoader:
-    """Of every row once, in the data set's order."""
+    """Return a loader of every row once, in the data set's order."""
     if not isinstance(dataset, DataLoader):
         return DataLoader(dataset, batch_size=ROWS_READ_AT_ONCE)
     if isinstance(dataset.dataset, IterableDataset) or dataset.batch_size is None:
@@ -210,7 +210,7 @@ def _read(loader: DataLoader) -> Any:
 
 
 def _say_random(loader: DataLoader, whole: Any) -> None:
-    """Warn where a few rows are others when they are read again; generators of random numbers are put back."""
+    """Warn if a few rows differ when they are read again; generators of random numbers are restored."""
     if loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
         return
     count = len(loader.dataset)  # pyright: ignore[reportArgumentType]
@@ -236,7 +236,7 @@ def _say_random(loader: DataLoader, whole: Any) -> None:
 
 @contextmanager
 def _generators_kept() -> Iterator[None]:
-    """Those that transforms draw from: Python's, NumPy's and torch's."""
+    """Restore the generators that transforms draw from: Python's, NumPy's and torch's."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng(devices=[]):
         try:
@@ -247,7 +247,7 @@ def _generators_kept() -> Iterator[None]:
 
 
 def _tensors(batch: Any) -> Any:
-    """A tensor, or a tuple or dict of tensors, of what may hold arrays."""
+    """Convert what may hold arrays to a tensor, or a tuple or dict of tensors."""
     if isinstance(batch, Mapping):
         return {str(name): _tensor(leaf) for name, leaf in batch.items()}
     if isinstance(batch, (tuple, list)):
@@ -273,7 +273,7 @@ def _single(array: np.ndarray) -> Any:
 
 
 def _split(whole: Any) -> tuple[Inputs, torch.Tensor]:
-    """Inputs and target: the last of a tuple, "labels" of a dict."""
+    """Split rows into inputs and target: the last of a tuple, "labels" of a dict."""
     if isinstance(whole, dict):
         key = next((key for key in TARGET_KEYS if key in whole), None)
         if key is None or len(whole) < 2:

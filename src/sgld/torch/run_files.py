@@ -75,7 +75,7 @@ class Files:
         }, _given(target, probe))  # fmt: skip
 
     def planned(self, chains: Chains) -> None:
-        """What was given, for good, and the first checkpoint; only now does a run that is replaced go."""
+        """Write the given arrays and the first checkpoint; only then is a replaced run removed."""
         if self.directory is not None:
             given = _given(chains.motion.target, chains.probe)
             self.directory.write_arrays("setup.npz", {}, given)
@@ -83,7 +83,7 @@ class Files:
             self.save(chains, True)
 
     def save(self, chains: Chains, now: bool) -> None:
-        """A checkpoint, where one is due or has to be written `now`."""
+        """Write a checkpoint if one is due or has to be written `now`."""
         began = time.monotonic()
         if self.directory is None or (began < self._due and not now):
             return
@@ -91,7 +91,7 @@ class Files:
         self._due = began + max(self.every, CHECKPOINT_RATIO * (time.monotonic() - began))
 
     def finish(self, found: Found) -> None:
-        """Draws, then the result, which makes it a finished run."""
+        """Write draws, and then the result, which makes it a finished run."""
         if self.directory is None:
             return
         self.directory.write_arrays("draws.npz", {}, {"weights": found.weights})
@@ -111,7 +111,7 @@ class Files:
 
 
 def of_torch(directory: RunDirectory) -> dict[str, Any]:
-    """run.json, where it is of this module's."""
+    """Read run.json; RunError if the run is not one of sgld.torch."""
     begun = directory.begun()
     if begun.get("kind") != TORCH_KIND:
         raise RunError(f"{directory.path} is no run of sgld.torch; use sgld.load or sgld.resume.")
@@ -119,7 +119,7 @@ def of_torch(directory: RunDirectory) -> dict[str, Any]:
 
 
 def finished_run(directory: RunDirectory, model: torch.nn.Module) -> Found:
-    """What `Files.finish` wrote; RunError where the run is not finished, UsageError for another frozen trunk."""
+    """Read what `Files.finish` wrote; RunError for an unfinished run, UsageError for another frozen trunk."""
     if not directory.path.is_dir():
         raise RunError(f"{directory.path} is not a directory.")
     begun = of_torch(directory)
@@ -142,7 +142,7 @@ def finished_run(directory: RunDirectory, model: torch.nn.Module) -> Found:
 
 
 def tidied(directory: RunDirectory) -> Path:
-    """Where a finished run is, without what a process left that was killed when it was."""
+    """Return the path of a finished run, without the files that a killed process left there."""
     if exists(directory.path / "checkpoint.npz"):
         with suppress(RunError, OSError), directory:  # in use, or not to be written
             directory.remove_chunks()
@@ -152,7 +152,7 @@ def tidied(directory: RunDirectory) -> Path:
 def check_unchanged(
     path: Path, begun: dict[str, Any], model: torch.nn.Module, weights: Weights, rows: Rows
 ) -> None:
-    """UsageError where model or data set are not those that the run was begun with."""
+    """Raise UsageError if model or data set are not those that the run was begun with."""
     for name, value in _digests(model, weights, rows).items():
         _check_same(path, name, begun, value)
 
@@ -171,7 +171,7 @@ def _digests(model: torch.nn.Module, weights: Weights, rows: Rows) -> dict[str, 
 
 
 def _rest(model: torch.nn.Module, names: tuple[str, ...]) -> str:
-    """SHA-256 of all of the module that is not sampled; a parameter that is tied has several keys, and is one."""
+    """Return the SHA-256 digest of all of the module that is not sampled; a tied parameter has several keys."""
     sampled = {id(p) for name, p in model.named_parameters() if name in names}
     found = hashlib.sha256()
     for key, value in sorted(model.state_dict(keep_vars=True).items()):
@@ -184,7 +184,7 @@ def _rest(model: torch.nn.Module, names: tuple[str, ...]) -> str:
 
 
 def _given(target: Target, probe: Inputs) -> dict[str, np.ndarray]:
-    """What `read_given` gives back."""
+    """Return the arrays that `read_given` reads."""
     leaves = {f"probe.{name}": _array(leaf) for name, leaf in named_leaves(probe).items()}
     return {"start": _array(target.start), **leaves}
 
@@ -192,7 +192,7 @@ def _given(target: Target, probe: Inputs) -> dict[str, np.ndarray]:
 def read_given(
     directory: RunDirectory, start: torch.Tensor, probe: Inputs
 ) -> tuple[torch.Tensor, Inputs]:
-    """The weights and the probe rows that the run was begun with, as the ones given are."""
+    """Read the weights and the probe rows that the run was begun with, in the form of the given ones."""
     found = directory.given()
     if "start" not in found:
         raise _of_another_release(directory)
@@ -208,7 +208,7 @@ def _of_another_release(directory: RunDirectory) -> RunError:
 
 
 def write_checkpoint(directory: RunDirectory, chains: Chains) -> None:
-    """All that `read_checkpoint` needs to go on bit for bit."""
+    """Write all that `read_checkpoint` needs to continue bit for bit."""
     motion, record = chains.motion, chains.record
     head = {
         "h": motion.h, "batch_size": motion.order.batch_size, "lengths": asdict(chains.lengths),
@@ -233,7 +233,7 @@ def write_checkpoint(directory: RunDirectory, chains: Chains) -> None:
 def read_checkpoint(
     directory: RunDirectory, target: Target, asked: Asked, probe: Inputs
 ) -> Chains | None:
-    """The chains where they were last written; None where they never were."""
+    """Read the chains as they were last written, or None if they never were."""
     found = directory.read_checkpoint()
     if found is None:
         return None

@@ -68,7 +68,7 @@ from .verdict import draws_wanted, first_draw, half_the_step, judged, looked_fur
 
 
 def ensemble_of(model: torch.nn.Module, found: Found) -> Ensemble:
-    """The draws of a run as copies of the module's state_dict; what was not sampled is shared by all."""
+    """Return the draws of a run as copies of the module's state_dict; all share what was not sampled."""
     ensemble = Ensemble(model)
     held = model.state_dict(keep_vars=True)
     named = {id(p): name for name, p in model.named_parameters()}
@@ -99,12 +99,12 @@ def ensemble_of(model: torch.nn.Module, found: Found) -> Ensemble:
 
 
 def ensemble_in(path: str | Path, model: torch.nn.Module) -> Ensemble:
-    """The draws of a finished run directory; UsageError for a model that is another where it was not sampled."""
+    """Return the draws of a finished run directory; UsageError for a model with other values of what was not sampled."""
     return ensemble_of(model, finished_run(RunDirectory(path), model))
 
 
 def summary_of(verdict: Verdict, info: dict[str, Any], kept: int) -> str:
-    """A table of layers, how well predictions mixed, lengths and seconds, the verdict."""
+    """Summarise layers, how well predictions mixed, lengths and seconds, and the verdict."""
     extra = verdict.extra
     lines = layer_table(extra["layers"]) if "layers" in extra else []
     lines += predictions_lines(extra["predictions"]) if "predictions" in extra else []
@@ -119,7 +119,7 @@ def summary_of(verdict: Verdict, info: dict[str, Any], kept: int) -> str:
 
 
 def draws_of(ensemble: Ensemble) -> Draws:
-    """Each parameter under its name, [chain, draw, ...], tied ones once and buffers not at all."""
+    """Return each parameter under its name, [chain, draw, ...], tied ones once and buffers not at all."""
     of_chains = (ensemble._chains, -1)
     log_weight = ensemble._normalised().log().numpy().reshape(of_chains)
     position = {
@@ -318,7 +318,7 @@ def resume(
 
 
 def few_threads(target: Target, asked: Asked) -> AbstractContextManager[None]:
-    """One thread, where a step is too little work to share."""
+    """Use one thread if a step is too little work to share."""
     rows = min(asked.batch_size or target.num_data, target.num_data)
     return network.alone(asked.chains * target.dimension * rows, target.weights.device)
 
@@ -384,7 +384,7 @@ class _Run:
         return ensemble
 
     def _least(self) -> float:
-        """Seconds that a run is predicted to take at least, of max_seconds: half of it is for what goes before sampling."""
+        """Predict the least max_seconds of a run, of which half is for what goes before sampling."""
         steps = 2 * rule.MIN_RUN_STEPS  # optimisers are cut short, and few steps are sampled
         each = price(self.target, self.asked.chains, self.asked.batch_size or rule.BATCH_SIZE)
         return max(
@@ -454,14 +454,14 @@ def _check(asked: Asked, checkpoint_every: float) -> None:
 
 
 def _probe(target: Target) -> Inputs:
-    """Of some of the data set's rows, fewer where each predicts many numbers."""
+    """Return inputs of some of the data set's rows, fewer if each predicts many numbers."""
     width = target.predicted(target.start[None], target.rows.first(1).inputs).shape[2]
     fewer = max(MIN_PROBE_ROWS, MAX_PROBE_NUMBERS // max(1, width))
     return target.rows.first(min(MAX_PROBE_ROWS, fewer)).inputs
 
 
 def _usable(target: Target, inputs: Inputs) -> Inputs:
-    """Probe rows of the user's; DataError where the module's first outputs for them are not finite."""
+    """Return the user's probe rows; DataError if the module's first outputs for them are not finite."""
     found = target.predicted(target.start[None], inputs)
     bad = ~torch.isfinite(found[0]).all(1)
     if bool(bad.any()):
@@ -485,7 +485,7 @@ HALVING_STAGES = ("sampling", "verdict")
 
 
 def halved(first: Verdict, run: Any, progress: bool) -> Verdict:
-    """The verdict of a run and of one with half its step.
+    """Return the verdict of a run and of one with half its step.
 
     Args:
       first: the run's own.
@@ -503,7 +503,7 @@ def halved(first: Verdict, run: Any, progress: bool) -> Verdict:
 
 
 def _verdict(first: Verdict, change: Change, failed: bool) -> Verdict:
-    """As `Change.judge`; one that keeps its word says beside its reasons what half the step changed."""
+    """Return `Change.judge`'s verdict; an unchanged one gets a reason that says what half the step changed."""
     found = change.judge(first, failed=failed)
     if found is not first:
         return found

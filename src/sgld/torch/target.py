@@ -58,7 +58,7 @@ class Prior:
     degrees: float = math.inf
 
     def slope(self, z: torch.Tensor) -> torch.Tensor:
-        """-grad log p: the equations above."""
+        """Return -grad log p by the equations above."""
         if self.kind == "laplace":
             return z.sign() / self.scale
         if self.kind == "student t":
@@ -66,7 +66,7 @@ class Prior:
         return self.precision(z) * z
 
     def precision(self, z: torch.Tensor) -> torch.Tensor:
-        """How narrow it is where the chains are, [chain, d]: its curvature, where it has one to go by."""
+        """Return the precision at the chains' positions, [chain, d]: the curvature, where the prior has a positive one."""
         if self.kind == "student t":
             width = self.degrees * self.scale**2
             curvature = (self.degrees + 1) * (width - z**2) / (width + z**2) ** 2
@@ -80,18 +80,18 @@ class Prior:
         return torch.cat(parts, -1)
 
     def narrowness(self, z: torch.Tensor) -> torch.Tensor:
-        """The precision that a metric goes by: no less than at the prior's own scale, however far out in a tail z is.
+        """Return the precision for a metric: no less than at the prior's scale, however far out in a tail z is.
 
         A tail is wider the further out chains are, and steps of its own width there take them further still.
         """
         return torch.maximum(self.precision(z), self.scale**-2)
 
     def as_normal(self) -> Prior:
-        """With sds that are learnt at what they are held to be: integrated out, they make a peak at 0."""
+        """Fix estimated sds at their nominal values: integrated out, they make a peak at 0."""
         return replace(self, kind="normal") if self.kind == "learnt" else self
 
     def log_density(self, z: torch.Tensor) -> torch.Tensor:
-        """log p but for a constant, [chain]."""
+        """Return log p up to a constant, [chain]."""
         if self.kind == "laplace":
             return -(z / self.scale).abs().sum(-1)
         nu = self.degrees
@@ -106,14 +106,14 @@ class Prior:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return a dict that JSON can hold."""
         degrees = self.degrees if math.isfinite(self.degrees) else None
         scales = [float(part[0]) for part in self.scale.split(self.sizes)]
         return {"kind": self.kind, "scales": scales, "sizes": list(self.sizes), "degrees": degrees}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any], like: torch.Tensor) -> Prior:
-        """The inverse of `to_dict`, in the dtype and on the device of `like`."""
+        """Invert `to_dict`, in the dtype and on the device of `like`."""
         sizes = tuple(int(size) for size in stored["sizes"])
         parts = [torch.full((n,), s).to(like) for n, s in zip(sizes, stored["scales"], strict=True)]
         degrees = math.inf if stored["degrees"] is None else float(stored["degrees"])
@@ -121,7 +121,7 @@ class Prior:
 
 
 def prior_of(prior: Any, prior_sd: Any, prior_precision: Any, weights: Weights) -> Prior:
-    """The one of three that was given.
+    """Return the prior from the one of three arguments that was given.
 
     Args:
       prior: one of `sgld.networks`.
@@ -256,7 +256,7 @@ class Weights:
         return Layers(tuple(name for name, _ in kept), tuple(size for _, size in kept))
 
     def flat(self, model: torch.nn.Module) -> torch.Tensor:
-        """The module's own, [d]."""
+        """Return the module's own parameters, [d]."""
         held = dict(model.named_parameters())
         return torch.cat([held[name].detach().reshape(-1).to(self.dtype) for name in self.names])
 
@@ -266,15 +266,15 @@ class Weights:
         return [[name, list(shape), str(dtype)] for name, shape, dtype in each]
 
     def starting(self, start: torch.Tensor) -> Weights:
-        """With rows of padding that have the values of [d]: a resumed run's, whatever the module has by then."""
+        """Set rows of padding to the values of [d]: those of a resumed run, whatever the module has now."""
         return self if self.padding is None else replace(self, padding=(self.padding[0], start))
 
     def placed(self, z: torch.Tensor) -> torch.Tensor:
-        """[..., d] with rows of padding as the module has them."""
+        """Return [..., d] with the module's rows of padding."""
         return z if self.padding is None else torch.where(self.padding[0], self.padding[1], z)
 
     def named(self, z: torch.Tensor) -> dict[str, torch.Tensor]:
-        """[..., d] as tensors [..., *shape] by name, in the dtypes of the module."""
+        """Split [..., d] into tensors [..., *shape] by name, in the dtypes of the module."""
         parts = self.placed(z).split([math.prod(shape) for shape in self.shapes], -1)
         return {
             name: part.reshape(*z.shape[:-1], *shape).to(dtype)
@@ -326,36 +326,36 @@ class Target:
         return in_half_precision(self.likelihood.model, named, self.rows.first(1).inputs)
 
     def lost(self, z: torch.Tensor) -> torch.Tensor:
-        """Chains that are not finite, or a million scales of the prior away, [chain]."""
+        """Return which chains are not finite, or a million scales of the prior away, [chain]."""
         return ~((z / self.prior.scale).abs() < MAX_PRIOR_SCALES).all(1)  # nan is not
 
     def gradient(self, z: torch.Tensor, batch: Batch, scale: float) -> torch.Tensor:
-        """Of the log posterior, [chain, d]; the rows of the batch count `scale` times."""
+        """Return the gradient of the log posterior, [chain, d]; the rows of the batch count `scale` times."""
         z = z.detach().requires_grad_(True)
         (g,) = torch.autograd.grad(self._totals(z, batch).sum(), z)
         return torch.add(self.prior.slope(z.detach()), g, alpha=scale).neg()
 
     def value(self, z: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Of the prior and of the rows of a batch, each once: the log density whose `gradient` has scale 1, [chain]."""
+        """Return the log density of the prior and of a batch's rows, [chain], whose `gradient` has scale 1."""
         with torch.no_grad():
             return self.prior.log_density(z) - self._totals(z, batch)
 
     def log_density(self, z: torch.Tensor, rows: int | None = None) -> torch.Tensor:
-        """Of the posterior but for a constant, [chain]; by so many rows, scaled up, or by all."""
+        """Return the log posterior density up to a constant, [chain], from so many rows, scaled up, or from all."""
         count = rows or self.rows.num_data
         with torch.no_grad():
             total = self._totals(z, self.rows.first(count)) * (self.rows.num_data / count)
             return self.prior.log_density(z) - total
 
     def loss_at(self, z: torch.Tensor) -> float:
-        """Minus the log likelihood of a few rows at z [d]: a number that tells one loss from another."""
+        """Return minus the log likelihood of a few rows at z [d], which differs between losses."""
         with torch.no_grad():
             return float(self._totals(z[None], self.rows.first(LOSS_CHECK_ROWS))[0])
 
     def curvature(
         self, z: torch.Tensor, batch: Batch, scale: float, root: torch.Tensor
     ) -> Callable[[torch.Tensor], torch.Tensor]:
-        """v -> D^{1/2} J D^{1/2} v, [chain, d], J minus the Hessian at z; `root` is D^{1/2}, [d]."""
+        """Return v -> D^{1/2} J D^{1/2} v, [chain, d], with J minus the Hessian at z; `root` is D^{1/2}, [d]."""
         if self.exact:
             at = z.detach().requires_grad_(True)
             try:
@@ -392,12 +392,12 @@ class Target:
         return found
 
     def predicted(self, z: torch.Tensor, inputs: Inputs) -> torch.Tensor:
-        """At rows that all chains share: log probabilities or means, [chain, row, k]."""
+        """Predict log probabilities or means at rows that all chains share, [chain, row, k]."""
         with torch.no_grad():
             return self._predicted(z, Batch(inputs, torch.empty(0), shared=True))
 
     def slopes(self, z: torch.Tensor, inputs: Inputs, weights: torch.Tensor) -> torch.Tensor:
-        """Gradients [row, chain, d] of what every chain predicts at each of some rows, times `weights` [row, k]."""
+        """Return gradients [row, chain, d] of every chain's predictions at some rows times `weights` [row, k]."""
         rows, chains = len(weights), len(z)
         many = z.detach().repeat(rows, 1).requires_grad_(True)
         own = mapped(lambda leaf: leaf.repeat_interleave(chains, 0)[:, None], inputs)
@@ -411,7 +411,7 @@ class Target:
         return torch.log_softmax(found, -1) if self.likelihood.classes else found
 
     def _totals(self, z: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Minus the log likelihood of the batch, [chain]."""
+        """Return minus the log likelihood of the batch, [chain]."""
 
         def total(weights: dict[str, torch.Tensor], inputs: Inputs, target: Any) -> torch.Tensor:
             outputs = self.likelihood.outputs(weights, inputs)
@@ -420,7 +420,7 @@ class Target:
         return self._each(total, z, batch)
 
     def _each(self, f: Callable[..., torch.Tensor], z: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """f(weights, inputs, target) of every chain, stacked."""
+        """Stack f(weights, inputs, target) of every chain."""
         named, own = self.weights.named(z), not batch.shared
         if self.together:
             where = 0 if own else None
@@ -435,7 +435,7 @@ class Target:
         return torch.stack(found)
 
     def _vmap_is_right(self) -> bool:
-        """Whether the module can be called for all chains at once, and gives the same."""
+        """Return whether the module can be called for all chains at once with the same result."""
         z = torch.stack([self.start, 0.9 * self.start])
         n = min(4, self.rows.num_data // 2)
         numbers = torch.arange(2 * n, device=z.device).reshape(2, n)
