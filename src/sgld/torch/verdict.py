@@ -94,6 +94,9 @@ def misses_of_gradients(target: Target, z: np.ndarray, until: float = math.inf) 
 # -- other starts --------------------------------------------------------------------------
 
 
+MIN_START_SECONDS = 1e-6  # predicted, of a further start
+
+
 @stage("other starts", whole=True)
 def from_other_starts(chains: Chains, asked: Asked, until: float, run: Seen) -> OtherStarts | None:
     """Return chains from other starts, or None if too few are affordable or none stays finite.
@@ -124,7 +127,8 @@ def _affordable(target: Target, asked: Asked, whole: bool) -> tuple[int, bool]:
         + rule.restart_steps() * price(target, count, None if whole else size)
         for count in (fewest, usual)
     )
-    each = (high - low) / (usual - fewest)
+    # an operation that is not counted, such as a look-up, costs the same for any number
+    each = max((high - low) / (usual - fewest), MIN_START_SECONDS)
     return rule.num_restarts(low - fewest * each, each, asked.max_seconds)
 
 
