@@ -238,8 +238,8 @@ def test_models_are_compared_on_the_same_rows(y, rng):
     short = draws_of(y[:100], rng)
     for given, said in (
         ({"a": draws}, "two or more"),
-        ({"a": draws, "b": short}, "'a' has the rows 250, 'b' 100"),
-        ({"a": draws, "b": sgld.waic(draws)}, "criterion loo, 'b' waic"),
+        ({"a": draws, "b": short}, "'a' has the rows 250, 'b' has 100"),
+        ({"a": draws, "b": sgld.waic(draws)}, "criterion loo, 'b' has waic"),
         ({"a": draws, "b": some["better"]}, "same subsample and seed"),
     ):
         with pytest.raises(UsageError, match=said):
@@ -253,7 +253,7 @@ def test_what_has_no_loo_is_told_why(y, rng):
     alone = sgld.Posterior(lambda t: -0.5 * t**2)
     scaled = sgld.Posterior(lambda t: 0.0 * t, log_likelihood, output=lambda t: 2 * t)
     cases = [
-        (replace(draws, origin=None), "give it with its rows, posterior= and data="),
+        (replace(draws, origin=None), "as posterior= and data="),
         (replace(draws, origin=Origin(POSTERIOR, y, kept=True)), "sample without keep"),
         (replace(draws, origin=Origin(alone, None)), "one log density"),
         (replace(draws, origin=Origin(scaled, y)), "posterior without output"),

@@ -65,7 +65,7 @@ def outcomes(kind):
         (
             "values",
             6.0,
-            "Skewness and tails of y are",
+            "Skewness and tails of y agree",
             "of 40 bins; about 4 would by chance. y has",
         ),
     ],

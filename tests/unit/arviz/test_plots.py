@@ -112,7 +112,7 @@ def test_what_cannot_be_drawn_is_told(draws):
     for given, how, said in (
         ("tarce", {}, "Did you mean 'trace'"),
         ("trace", {"names": ["sgima"]}, "'sgima', which is not a parameter.*Did you mean 'sigma'"),
-        ("pair", {"names": ["sigma"]}, "two parameters or more"),
+        ("pair", {"names": ["sigma"]}, "at least two parameters"),
         ("ppc", {}, "do not know their posterior"),
     ):
         with pytest.raises(UsageError, match=said):

@@ -337,7 +337,7 @@ TWICE = pandas.DataFrame(X[FEW, :2], columns=["age", "age"])
 @pytest.mark.parametrize(
     ("arguments", "rows", "weight", "word"),
     [
-        ({"prior": "normal(0, 1)", "penalty": "l2"}, X, None, "give one of them"),
+        ({"prior": "normal(0, 1)", "penalty": "l2"}, X, None, "give only one of them"),
         ({"prior": "norml(0, 1)"}, X, None, "Did you mean 'normal'"),
         ({"penalty": "L2"}, X, None, "penalty must be None or one of l2, l1. Got 'L2'. Did you"),
         ({"penalty": "l2", "C": 0.0}, X, None, "C must be a positive number. Got 0.0"),
@@ -367,7 +367,7 @@ def test_classes_that_cannot_be_are_answered():
     with pytest.raises(sgld.errors.UsageError, match="classes must be given on the first call"):
         SGLDClassifier().partial_fit(cells, y)
     with pytest.raises(
-        sgld.errors.DataError, match=r"y is np.int64\(2\) in row 100, which is none of"
+        sgld.errors.DataError, match=r"y is np.int64\(2\) in row 100, which is not one of"
     ):
         SGLDClassifier().partial_fit(cells, y, classes=[0, 1])
     with pytest.raises(ValueError, match="Unknown label type"):

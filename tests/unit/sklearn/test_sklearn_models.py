@@ -150,7 +150,7 @@ def test_an_outcome_explained_exactly_is_told(rng):
     for noise, told in ((0.0, True), (1e-4, False)):
         rows = distinct(x, x @ [1.0, 2.0] + noise * rng.normal(size=30), np.ones(30))
         verdict = exact_draws(model_of(rows, Form("gaussian", NAMES[:2]), 0), rows, 0).verdict
-        assert ("held above" in str(verdict)) == told
+        assert ("bounded below" in str(verdict)) == told
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 30), (30, 2)])
