@@ -424,7 +424,7 @@ def test_chains_that_mixed_where_a_ray_says_that_they_missed_mass_are_not_truste
             break
     assert np.abs(draws.position).max() < 10
     assert draws.verdict.word == "unknown" and draws.verdict.doubts
-    assert "far from the mode" in draws.verdict.reasons[0]
+    assert "possible hidden mass" in draws.verdict.reasons[0]
     assert "chains did not visit" in draws.verdict.reasons[0]
 
 

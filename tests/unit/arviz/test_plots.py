@@ -119,7 +119,7 @@ def test_what_cannot_be_drawn_is_told(draws):
             draws.plot(given, **how)
     flat = sgld.Posterior(lambda t: 0.0, lambda t, y: -0.5 * (y - t["sigma"]) ** 2)
     y = np.ones(20, np.float32)
-    with pytest.raises(UsageError, match=r"give outcome=.*simulate="):
+    with pytest.raises(UsageError, match=r"outcome=.*simulate="):
         draws.plot("ppc", posterior=flat, data=y)
     figure = draws.plot("ppc", posterior=flat, data={"y": y + 0.5}, outcome="y", simulate=lambda key, t, row: row["y"])  # fmt: skip
     assert isinstance(figure, Figure)

@@ -120,7 +120,7 @@ def test_predict_says_what_is_amiss_with_f_and_x(tmp_path):
     with pytest.raises(UsageError, match="fix it there"):
         draws.predict(module, np.ones((3, 2)))
     pandas = pytest.importorskip("pandas")
-    with pytest.raises(UsageError, match=r"give its numbers, x\.to_numpy\(\)"):
+    with pytest.raises(UsageError, match=r"pass its numbers, x\.to_numpy\(\)"):
         draws.predict(
             lambda p, x: jnp.dot(x, p["weight"]), pandas.DataFrame({"a": [1.0], "b": 2.0})
         )
