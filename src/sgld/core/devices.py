@@ -318,8 +318,8 @@ def together() -> Iterator[None]:
     if not failed.any():
         return
     said = np.zeros(MAX_SENTENCE_BYTES, np.int32)
-    letters = f"{type(error).__name__}\n{error}".encode()[:MAX_SENTENCE_BYTES]
-    said[: len(letters)] = np.frombuffer(letters, np.uint8)
+    content = f"{type(error).__name__}\n{error}".encode()[:MAX_SENTENCE_BYTES]
+    said[: len(content)] = np.frombuffer(content, np.uint8)
     first = int(np.argmax(failed))
     told = bytes(multihost_utils.process_allgather(said)[first].astype(np.uint8))
     if error is not None and first == jax.process_index():

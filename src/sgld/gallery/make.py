@@ -112,7 +112,7 @@ def own_table(path: Path | str) -> Table:
     X, y = load_table(path)
     if len(y) < MIN_TABLE_ROWS or X.shape[1] == 0:
         raise DataError(
-            f"{Path(path).name} must hold {MIN_TABLE_ROWS} rows or more, and a column beside the "
+            f"{Path(path).name} must hold {MIN_TABLE_ROWS} rows or more, and a column besides the "
             f"label. Got {len(y)} rows of {X.shape[1]} columns."
         )
     return Table(Path(path).name, X, y)

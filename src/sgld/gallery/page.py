@@ -249,7 +249,7 @@ class Entry:
       title: of the page.
       lead: what it shows, in a sentence or two.
       sections: of the page, in order.
-      checks: numbers beside their truths.
+      checks: numbers with their truths.
 
     Example:
       >>> from sgld.gallery import Entry, Section
@@ -322,7 +322,7 @@ def index_page(results: Sequence[Result]) -> str:
         rows.append(f'<tr><th scope="row" {CELL}>{title}{took}</th>{"".join(counts)}</tr>')
     content = (
         "<h1>Gallery</h1>\n<p>The experiments of five documents on Langevin dynamics and Bayesian "
-        "learning, each as printed, with what is wrong with it, beside the exact answer and beside "
+        "learning, each as printed, with what is wrong with it, next to the exact answer and to "
         "what this package makes of the same budget. A row counts its checks: those that passed, "
         "those that missed, and numbers computed <em>as printed</em>, which miss the truth for a "
         "reason that their page gives.</p>\n"

@@ -86,7 +86,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
             Section(
                 "The same budget, well spent",
                 (
-                    "m = 1000 reads the data 100 times and still ends beside the mode. "
+                    "m = 1000 reads the data 100 times and still misses the mode. "
                     "`sgld.find_map(posterior, data, start)` with nothing chosen is Newton's "
                     f"method on all rows: {best.num_steps} steps, to within a hundredth of a "
                     "posterior sd. X2 turns to the posterior itself.",

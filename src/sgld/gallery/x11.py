@@ -57,7 +57,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                     "The remedy is a parameter per day. The document takes s_i = s_{i−1} + μ_i + σ ε "
                     "and samples the μ_i: the mean of s then follows the returns. Its spread around "
                     "that mean is still i σ², which only a small σ makes harmless: X5 shows what "
-                    "comes of it, beside a sampler whose positions hold the s_i themselves.",
+                    "comes of it, next to a sampler whose positions hold the s_i themselves.",
                 ),
                 (_band(s, paths), _variance(s)),
                 (("chain-0", "simulated"), ("contrast", "closed form, i σ²")),

@@ -67,7 +67,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                 "With the temperature corrected",
                 (
                     f"At T = 1 the formula gives {sds[1]}: hardly another figure, because the "
-                    "injected noise was the smaller part. No temperature mends a step that is too "
+                    "injected noise was the smaller part. No temperature corrects a step that is too "
                     "large.",
                 ),
                 tuple(_panel("b1", m, 1.0, right[m]) for m in BATCHES),

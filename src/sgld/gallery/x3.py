@@ -57,7 +57,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
     return Entry(
         TITLE,
         "Raising the temperature should widen the law by its square root. In the handout's figure "
-        "the first two temperatures cannot be told apart: batches make nearly all the noise.",
+        "the first two temperatures cannot be distinguished: batches make nearly all the noise.",
         (
             Section(
                 "Figure 4.3, as printed",

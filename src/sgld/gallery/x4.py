@@ -141,7 +141,7 @@ def decaying(
 def exchange(density: np.ndarray, swaps: sgld.Draws, h: float) -> Section:
     """Plot replica exchange."""
     return Section("The same model, well sampled", (
-        "Replica exchange: beside each chain at T = 1 run two at T = 3 and T = 9, where the valley between "
+        "Replica exchange: with each chain at T = 1 run two at T = 3 and T = 9, where the valley between "
         "the modes is shallow, and neighbours exchange positions by Metropolis's rule. Energies must be "
         f"exact for that, so gradients are of all 100 rows. {swaps.num_chains} such chains of "
         f"{swaps.info['num_steps']:,} steps with h = {h} say P(θ₂ > 0) = {share(swaps).mean():.4f}.",

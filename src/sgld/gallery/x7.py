@@ -88,7 +88,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                     ".3 N(−2, .5²) + .7 N(2, 1), given as `sgld.Posterior(log_density)` and "
                     f"`data=None`. The document's rule x' = x + (dt/β) ∂log p + √(2 dt/β) ξ is our "
                     f"step with h = dt/β; here dt = {dt}, 1,024 chains of {steps:,} steps after a "
-                    "burn-in of 8,000, chosen by hand: a valley lies between the modes, and a "
+                    "burn-in of 8,000, set manually: a valley lies between the modes, and a "
                     "chain needs some 10 units of time to forget on which side it was.",
                     "β is no temperature. Drift and noise variance both carry 1/β, so every β > 0 "
                     "has the law p, and a larger one only takes more steps (twice as many in the "
@@ -105,7 +105,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
             Section(
                 "What the verdict says",
                 (
-                    f"Of the run by hand, which is right: {runs['β = 1'].verdict.word}; "
+                    f"Of the run with chosen settings, which is right: {runs['β = 1'].verdict.word}; "
                     f"{'; '.join(runs['β = 1'].verdict.reasons)} The meter predicts the posterior "
                     "from gradients by a Gaussian law, which can say little of two modes.",
                     f"`sgld.sample` left to itself: {free.num_chains} chains of "

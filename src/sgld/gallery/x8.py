@@ -134,7 +134,7 @@ def loop(truth: Any, warm: Any, cold: Any, chains: int, steps: int) -> Section:
         "each weight and bias N(0, 1) a priori. The document shows an optimiser class that adds noise to "
         "SGD's step, and gives no numbers. The scale of that noise is all that matters: PyTorch's loss is a "
         "mean over rows, and steps of lr along its gradient with noise √(2 lr) have the law p^{1/N}, far too "
-        "wide; noise divided by N gives a cold law. `sgld.torch.SGLD` is told N and makes the "
+        "wide; noise divided by N gives a cold law. `sgld.torch.SGLD` gets N and makes the "
         "posterior's.",
         f"{chains} loops of {steps:,} steps, h = {H}, batches of {X8_BATCH_ROWS}, reshuffled each pass, first fifth "
         f"left out, every {STEPS_BETWEEN_KEPT}th network kept. At (2, 2), on the edge of cluster 1, the mean prediction is "

@@ -1,22 +1,20 @@
-"""Predictive scores of several sets of draws, side by side, each with the law it follows.
+"""Predictive scores of sets of draws of a network, and a Kronecker preconditioner.
 
-What draws of a classifier say of new rows: mean probabilities, and why they are unsure.
+`classes` averages probabilities over draws and splits their entropy,
 
     p(y | x) = sum_s w_s p(y | x, theta_s) / sum_s w_s
     H[p(y | x)] = sum_s w_s H[p(y | x, theta_s)] + mutual information        (nats)
        total    =           aleatoric            +      epistemic
 
-(Depeweg et al. 2018, eq. 3.) The same meaning as `sgld.torch.Ensemble.predict_classes`.
-
-Whether a network's prior holds it back: rows held back, under the posterior and under optimisers' ends.
+(Depeweg et al. 2018, eq. 3), as `sgld.torch.Ensemble.predict_classes` does. `scores` compares sets of
+draws. `held_back` tests the prior on held-out rows by
 
     log score of a row = log mean over draws of p(y | x, theta)
 
-of the posterior's draws, and of an ensemble of networks as they are trained otherwise: where Adam ends, from
-starts of its own, with a hundredth of the prior's weight (a normal prior ten times as wide). A posterior
-whose prior and likelihood are what the data came from predicts at least as well.
-
-A Kronecker preconditioner from a posterior and a position.
+of the posterior's draws, and of an ensemble of optimised networks: the ends of Adam from independent
+starts, with a hundredth of the prior's weight (a normal prior ten times as wide). A posterior whose
+prior and likelihood generated the data predicts at least as well. `kronecker` builds a
+preconditioner from a posterior and a position.
 """
 
 from __future__ import annotations
@@ -60,12 +58,12 @@ LOGITS_AT_ONCE = 2**21  # logits held at a time, over draws
 class Classes:
     """Predictive probabilities [row, class] and their entropies [row], in nats.
 
-    entropy = aleatoric + epistemic: what a single network is unsure of, on average, and what
-    the networks disagree about.
+    entropy = aleatoric + epistemic: the mean uncertainty of a single network, plus the disagreement
+    between networks.
 
     Example:
       >>> import numpy as np, sgld
-      >>> draws = sgld.Draws.of({"b": np.array([[-3.0, 3.0]])})  # both sure, and of the opposite
+      >>> draws = sgld.Draws.of({"b": np.array([[-3.0, 3.0]])})  # both certain, of opposite classes
       >>> found = sgld.networks.classes(draws, lambda p, x: p["b"] * x, np.ones((1, 1)))
       >>> found.entropy.round(2), found.aleatoric.round(2), found.epistemic.round(2)
       (array([0.69]), array([0.19]), array([0.5]))
@@ -92,7 +90,7 @@ class Classes:
 def classes(
     draws: Draws, f: Callable[[PyTree, PyTree], Any], x: PyTree, *, batch_size: int | None = None
 ) -> Classes:
-    """Mean probabilities of the classes and the two parts of their entropy.
+    """Compute mean probabilities of the classes and the two parts of their entropy.
 
     The draws' weights are used; chains that failed are left out.
 
@@ -136,7 +134,7 @@ def classes(
 
 
 def _parts(draws: Draws, run: Callable, x: PyTree) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted sums over draws of probabilities [row, class] and of entropies [row]."""
+    """Compute weighted sums over draws of probabilities [row, class] and of entropies [row]."""
     mean: Any = 0.0
     aleatoric: Any = 0.0
     for weights, logits in _logits(draws, run, x):
@@ -148,7 +146,7 @@ def _parts(draws: Draws, run: Callable, x: PyTree) -> tuple[np.ndarray, np.ndarr
 
 
 def _logits(draws: Draws, run: Callable, x: PyTree) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Weights [draw] and logits [draw, row, class] in float64, some draws at a time."""
+    """Yield weights [draw] and logits [draw, row, class] in float64, some draws at a time."""
     weights = draws.weights.ravel()
     healthy = draws.healthy
     flat = jax.tree.map(
@@ -234,7 +232,7 @@ class Scores:
     ece: Float[np.ndarray, " m"]
 
     def to_dict(self) -> dict[str, Any]:
-        """{name: {"target", "verdict", "accuracy", "log_score", ...}}."""
+        """Return {name: {"target", "verdict", "accuracy", "log_score", ...}}."""
         return {
             name: {
                 "target": self.targets[i],
@@ -264,7 +262,7 @@ def scores(
     sets: Mapping[str, Draws], f: Callable[[PyTree, PyTree], Any], x: PyTree, y: Any, *,
     bins: int = 15, batch_size: int | None = None,
 ) -> Scores:  # fmt: skip
-    """How well sets of draws predict classes, each row named with the law that its draws follow.
+    """Score how well sets of draws predict classes, each row labelled with its target distribution.
 
     Draws at T < 1 often predict better than the posterior (Wenzel et al. 2020): they follow
     p(theta | data)^(1/T), which is not the posterior, so no interval of theirs is a credible
@@ -350,7 +348,7 @@ def _scores(
 
 
 def _target(draws: Draws) -> str:
-    """The law that the draws follow, in a few words."""
+    """Describe the target distribution of the draws in a few words."""
     info = draws.info
     if info.get("target") == "sandwich":
         return "sandwich: not the posterior"
@@ -376,7 +374,7 @@ MIN_REPORTED_SES = 3.0  # standard errors beyond which it is said
 
 @dataclass(frozen=True)
 class HeldBack:
-    """Log scores of rows that were not learnt from, in nats a row, up to the constants the likelihood leaves out.
+    """Log scores of held-out rows, in nats a row, up to constants that the likelihood omits.
 
     Attributes:
       posterior: of every row, log mean likelihood over the draws.
@@ -396,24 +394,24 @@ class HeldBack:
 
     @property
     def difference(self) -> float:
-        """By how much the optimisers' ends predict a row better, on average."""
+        """The mean log score of the optimised networks minus that of the posterior."""
         return float(np.mean(self.optimisers - self.posterior))
 
     @property
     def difference_se(self) -> float:
-        """Its standard error over rows."""
+        """The standard error of `difference` over rows."""
         each = self.optimisers - self.posterior
         return float(np.std(each, ddof=1) / np.sqrt(len(each)))
 
     @property
     def warning(self) -> str | None:
-        """What to change, where the difference is beyond 3 standard errors."""
+        """What to change, if the difference is beyond 3 standard errors."""
         if not self.difference > MIN_REPORTED_SES * self.difference_se:
             return None
         return (
             f"where {self.networks} optimisers end predicts rows held back better than the posterior does, by "
             f"{self.difference:.3g} +- {self.difference_se:.2g} nats a row: the prior holds the network back; use a "
-            "wider one (three times the sd), or one whose scale per layer is learnt, "
+            "wider one (three times the sd), or one whose scale per layer is estimated, "
             "sgld.networks.normal_prior(..., learnt=True)."
         )
 
@@ -436,12 +434,12 @@ def held_back(
     networks: int = 5,
     seed: int = 0,
 ) -> HeldBack:
-    """The log score of rows held back: of the posterior, beside that of an ensemble of optimisers' ends.
+    """Compare the log score of held-out rows between the posterior and an ensemble of optimised networks.
 
     Args:
       posterior, data, init: as given to `sgld.sample`.
       draws: what it returned.
-      rows: as `data`, not learnt from.
+      rows: held-out rows, in the form of `data`.
       networks: how many optimisers, each from a start of its own, with a hundredth of the prior's weight.
       seed: of their starts and batches.
 
@@ -499,7 +497,7 @@ def held_back(
 
 
 def _request(networks: int, seed: int) -> Request:
-    """With everything left open but the number of chains."""
+    """Return a request that fixes only the number of chains."""
     auto = "auto"
     return Request(
         auto, auto, 0.05, 1.0, auto, auto, auto, auto, networks, auto, auto, auto, seed
@@ -525,7 +523,7 @@ def kronecker(
     num_rows: int = MAX_FISHER_ROWS,
     seed: int = 0,
 ) -> Kronecker:
-    """D for a step by hand: the inverse of the rows' Fisher information and the prior's curvature at a position.
+    """Build D at a position: the inverse of the rows' Fisher information plus the prior's curvature.
 
     For every leaf W [m, n] with a row's gradient G, U and V are the eigenvectors of E G G^T and E G^T G, and
 

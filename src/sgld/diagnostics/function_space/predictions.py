@@ -1,20 +1,16 @@
-"""What a posterior says of some rows, as a function of the position.
+"""Predictions of a posterior at some rows, as a function of the position.
 
-Weights of a network have many equivalent places, and single ones hardly ever mix; what the network
-says of rows does. Of classes the log probabilities are looked at, of anything else what `predict`
-returns; where it cannot be had, the log likelihood of each row stands for it.
+Weights of a network have many equivalent positions, and single weights rarely mix. Predictions mix.
+For classes the module uses log probabilities, otherwise the result of `predict`, and if neither is
+available the log likelihood of each row.
 
-Which part of a datum is its label, and what a log likelihood says of classes.
-
-Nobody says which it is. It is the whole number y for which
+The module also finds which leaf of a datum is its label. The label is the integer y for which
 
     log p(datum with y = k | theta) = log softmax(predict(theta, datum))[k]      k = 0, 1, ..., K - 1
 
-at two positions near the start: of weights that are all 0 every class has one probability.
-
-Labels beyond the classes of a network, which JAX's indexing answers with another class.
-
-A negative y for which the log likelihood is 0 says that there is no label, and stays.
+at two positions near the start: if all weights are 0, every class has one probability. A label
+beyond the classes of a network is an error, because JAX's indexing would use another class. A
+negative y with log likelihood 0 means that the row has no label.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ START_DISTURBANCE = 0.1  # from where the weights begin
 
 
 class Said(NamedTuple):
-    """Log likelihoods of the first row, its leaf of this name being each class, beside log probabilities, and outputs."""
+    """Log likelihoods of the first row for every class of a label leaf, with log probabilities and outputs."""
 
     name: str
     place: int
@@ -58,12 +54,12 @@ class Said(NamedTuple):
 
     @property
     def is_label(self) -> bool:
-        """Whether they are the same."""
+        """Return whether the two agree."""
         return self._are(self.log_p)
 
     @property
     def mistake(self) -> str | None:
-        """What a log likelihood of classes was written as, where it is none; the remedy."""
+        """Return what is wrong with the log likelihood of classes, with the remedy, or None."""
         said = f"log_likelihood is, of the label {self.name!r},"
         right = "return jax.nn.log_softmax(outputs)[label]."
         if self._are(-self.log_p):
@@ -82,7 +78,7 @@ class Said(NamedTuple):
 
 
 def said_of(predictions: Predictions, target: Target, z: Array) -> Iterator[Said]:
-    """Of every whole number of a datum, where a row's prediction has two numbers or more."""
+    """Evaluate every integer leaf of a datum as a label, if a row's prediction has two or more numbers."""
     count = jax.eval_shape(predictions.at, target, z).shape[1]
     if count < 2:
         return
@@ -115,7 +111,7 @@ def _both(
 
 
 def moved(target: Target, z: Array, seed: int = 0) -> PyTree:
-    """A position near the start."""
+    """Return a position near the start."""
     return target.position(
         z + START_DISTURBANCE * jax.random.normal(jax.random.key(seed), z.shape, z.dtype)
     )
@@ -124,7 +120,7 @@ def moved(target: Target, z: Array, seed: int = 0) -> PyTree:
 def of_labels(
     predictions: Predictions, target: Target, position: PyTree, place: int, k: Int[Array, " m"]
 ) -> Float[Array, " m"]:
-    """Log likelihoods of the first row with each of these labels."""
+    """Return the log likelihoods of the first row with each of these labels."""
     likelihood = target.posterior.log_likelihood
     assert likelihood is not None
     leaves, treedef = jax.tree.flatten(_first(predictions.rows))
@@ -164,11 +160,11 @@ class Predictions:
     kind: Kind = field(metadata={"static": True})
 
     def at(self, target: Target, z: Float[Array, " d"]) -> Float[Array, "m k"]:
-        """At a free position: log probabilities of k classes, k means, or one log likelihood a row."""
+        """Evaluate at a free position: log probabilities of k classes, k means, or one log likelihood a row."""
         return self.of_position(target, target.position(z))
 
     def of_position(self, target: Target, position: PyTree) -> Float[Array, "m k"]:
-        """The same at a position as the user sees it."""
+        """Evaluate at a position in the user's form."""
         found = jax.vmap(lambda row: self._one(target, position, row))(self.rows)
         return jax.nn.log_softmax(found) if self.kind == CLASSES else found
 
@@ -183,10 +179,10 @@ class Predictions:
 
 
 def predictions_of(problem: Problem) -> Predictions:
-    """At rows of the problem's own, whose order is random, or at those that the posterior names.
+    """Return the predictions at random rows of the problem, or at the rows that the posterior names.
 
-    UsageError where those are too many. UsageError and the like of a function `predict` of the user's are raised; what is overheard from
-    a log likelihood, and cannot be, is done without.
+    Raises UsageError if those rows are too many. Errors of a user-supplied `predict` are raised; if a log
+    likelihood has no recognisable outputs, the log likelihood of each row is used.
     """
     predict, target = problem.posterior.predict, problem.target
     given, count = problem.posterior.predict_at, min(MAX_PROBE_ROWS, problem.num_data)
@@ -218,7 +214,7 @@ def predictions_of(problem: Problem) -> Predictions:
 
 
 def _checked_width(target: Target, predict: Any, rows: PyTree, z: Any) -> int:
-    """How many numbers the user's `predict` returns for a row; UsageError where that is none, or no real ones."""
+    """Return how many numbers a user-supplied `predict` returns for a row; UsageError for none, or no real ones."""
     row = jax.tree.map(lambda leaf: leaf[0], rows)
     with of_the_user("predict"):
         found = jax.tree.leaves(jax.eval_shape(lambda z: predict(target.position(z), row), z))
@@ -234,14 +230,14 @@ def _checked_width(target: Target, predict: Any, rows: PyTree, z: Any) -> int:
 
 
 def _is_one_vector(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:
-    """Whether a row's prediction is one array of one axis, as the logits of one choice are."""
+    """Return whether a row's prediction is one array with one axis, like the logits of one choice."""
     row = jax.tree.map(lambda leaf: leaf[0], rows)
     found = jax.tree.leaves(jax.eval_shape(lambda z: predict(target.position(z), row), z))
     return len(found) == 1 and len(found[0].shape) == 1
 
 
 def _are_classes(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:
-    """Whether predictions are log probabilities, or a log likelihood knows them up to a constant."""
+    """Return whether predictions are log probabilities, up to a constant of a log likelihood."""
     if not isinstance(predict, Overheard):
         given = Predictions(rows, predict, MEANS)
         sure = np.all(np.abs(np.asarray(_log_sums(given, target, z))) < 1e-3)
@@ -273,7 +269,7 @@ def _likelihoods(
 
 
 def check_labels(problem: Problem, seed: int) -> None:
-    """DataError for a row whose label is no class that the network has; `seed` has shuffled the rows.
+    """Raise DataError for a row whose label the network does not have; `seed` has shuffled the rows.
 
     UsageError where the log likelihood is something of its class, and not its log probability.
     """
@@ -298,7 +294,7 @@ def _says_nothing(predictions: Predictions, problem: Problem, place: int, label:
 @as_pytree
 @dataclass(frozen=True)
 class _Leaf:
-    """One of a datum's."""
+    """One leaf of a datum."""
 
     place: int = field(metadata={"static": True})
 

@@ -1,24 +1,19 @@
-"""An ensemble of Hamiltonian chains, from dispersed starts to a metric, a step and a length (ChEES).
+"""An ensemble of Hamiltonian chains that adapts metric, step size and trajectory length (ChEES).
 
-Chains at many places at once learn from one another: the metric is the covariance of where all of
-them have been, the step size that at which they accept, and the length of trajectories the one that
-changes squared distances most (Hoffman, Radul & Sountsov 2021). Step and length are adapted by
-BlackJAX; a trajectory is that of `sampler.hmc`, as in the run. Needs exact gradients, of the posterior or of
-what a guide has for it.
+Many chains at different positions adapt together: the metric is the covariance of all their
+positions, the step size is the one that they accept, and the trajectory length is the one that
+changes squared distances most (Hoffman, Radul & Sountsov 2021). BlackJAX adapts step and length; a
+trajectory is that of samplers/hmc.py, as in the run. The method needs exact gradients of the posterior,
+or of a guide for it.
 
-Energies relative to a centre, row by row, and what Metropolis says of a move by them.
-
-A step for unadjusted dynamics from what Metropolis would say of it.
-
-The step h is the one that Metropolis would reject as often as it rejects h = 4b on a Gaussian, whose
-sds come out b too wide:
+`Around` gives energies relative to a centre, row by row, so that float32 resolves differences. `matched_step`
+finds a step for unadjusted dynamics: the h that Metropolis would reject as often as it rejects h = 4b on
+a Gaussian, whose sds come out b too wide,
 
     average(1 - min(1, exp(log ratio(h)))) = r(d),   r(d) that of N(0, I_d) at h = 4b
 
-over the 98% of positions that are rejected least (a funnel's neck is not resolved), with log ratio
-as in energy.py. Needs exact gradients.
-
-Metropolis's view of a step size.
+over the 98% of positions that are rejected least, because the neck of a funnel is not resolved.
+`rejection_rate` is the share that Metropolis would reject at a given step size.
 """
 
 from __future__ import annotations
@@ -54,7 +49,7 @@ from ...samplers.preconditioners.fixed import Dense, Scalar, given
 from ...typing import Preconditioner
 
 ENSEMBLE_CHAINS = 64
-ROUND_TRAJECTORIES = (50, 100, 150)  # trajectories; the metric is learnt anew between two rounds
+ROUND_TRAJECTORIES = (50, 100, 150)  # trajectories; the metric is estimated again between rounds
 FIXED_TRAJECTORIES = 50  # trajectories after these, in which nothing adapts
 TRAJECTORIES = sum(ROUND_TRAJECTORIES) + FIXED_TRAJECTORIES
 # harmonic mean of the chains' acceptance probabilities that the step aims at
@@ -68,7 +63,7 @@ MAX_LEAPFROGS = 256  # leapfrogs of a trajectory
 
 
 class Ensemble(NamedTuple):
-    """A factor of the metric, step size h and longest trajectory in it, and where the chains are.
+    """A factor of the metric, the step size h, the longest trajectory, and the positions of the chains.
 
     `log_density` is that of zs up to a constant, -inf where a chain never moved. `left` is the share of
     trajectories that were refused for ending in each region, where chains are kept in one. `guide` is the one
@@ -96,14 +91,14 @@ class _White(NamedTuple):
 
 
 class _Noise(NamedTuple):
-    """Of all trajectories: drawn on the host, for what draws normals takes longest to compile."""
+    """The noise of all trajectories, drawn on the host because normals take longest to compile."""
 
     momentum: Float[Array, "trajectory chain d"]
     log_uniform: Float[Array, "trajectory chain"]
 
 
 class _Chains(NamedTuple):
-    """Where the chains are; moments of u since the middle of a round; ChEES's state.
+    """The positions of the chains, moments of u since the middle of a round, and ChEES's state.
 
     `left`: chains that would have left for each region since then; None where there are no regions.
     """
@@ -124,7 +119,7 @@ def warmed_up(
     seed: int,
     regions: Regions | None = None,
 ) -> Ensemble:
-    """Adapt from the chains' starts zs, in a first metric factor factor^T; then let them settle.
+    """Adapt from the chains' starts zs with a first metric factor factor^T; then run to stationarity.
 
     With `regions` no chain leaves the one that it starts in.
     """
@@ -156,7 +151,7 @@ def warmed_up(
             size = float(jnp.exp(chains.adaptation.log_step_size_moving_average))
             length = float(jnp.exp(chains.adaptation.log_trajectory_length_moving_average))
             if at < sum(ROUND_TRAJECTORIES):
-                factor = factor @ _learnt(chains)
+                factor = factor @ _estimated_factor(chains)
         chains = after(FIXED_TRAJECTORIES, adapting=False)
     leapfrogs = float(np.clip(length / size, 1, MAX_LEAPFROGS))
     left = None if regions is None else np.asarray(chains.left) / float(chains.count)
@@ -180,7 +175,7 @@ def _white(problem: Problem, z: Array, factor: Float[np.ndarray, "d d"]) -> _Whi
 
 
 def _chees() -> tuple[Callable, Callable]:
-    """`init(trajectory number, step size)` and `update(state, ends, momenta, starts, rates, diverged)`."""
+    """Return `init(trajectory number, step size)` and `update(state, ends, momenta, starts, rates, diverged)`."""
     import optax
     from blackjax.adaptation.chees_adaptation import base
 
@@ -193,12 +188,12 @@ def _chees() -> tuple[Callable, Callable]:
 
 
 def _leapfrogs(length: Array, step_size: Array) -> Array:
-    """Of a trajectory, at most MAX_LEAPFROGS: where a density is rough at every step, steps go to 0."""
+    """Return the number of leapfrogs of a trajectory, at most MAX_LEAPFROGS; rough densities send steps to 0."""
     return jnp.minimum(length / step_size, MAX_LEAPFROGS)
 
 
 def _adaptation(size: float, length: float, at: int) -> Any:
-    """BlackJAX's state at trajectory `at`, from a step and a length."""
+    """Return BlackJAX's state at trajectory `at`, from a step and a length."""
     init, _ = _chees()
     state = init(at, size)._replace(
         trajectory_length=max(size, length), log_trajectory_length_moving_average=np.log(length)
@@ -216,7 +211,7 @@ def _advance(
     problem: Problem, gradient: Full | Guide, white: _White, noise: _Noise, chains: _Chains,
     regions: Regions | None, at: Int[Array, ""], count: Int[Array, ""], middle: Int[Array, ""], adapting: Array,
 ) -> _Chains:  # fmt: skip
-    """`count` trajectories of every chain from trajectory `at` on."""
+    """Advance every chain by `count` trajectories from trajectory `at` on."""
     grad = gradient.at(problem, None)
     _, update = _chees()
 
@@ -235,14 +230,14 @@ def _advance(
             accepted = accepted & (here == there)
         new = jax.vmap(At.unless)(at, accepted, found.end)
         rates = jnp.exp(jnp.minimum(found.log_ratio, 0.0))
-        learnt = update(state, white(ends), found.momentum, white(z), rates, found.diverged)
-        log_length = jnp.maximum(learnt.log_trajectory_length_moving_average, np.log(MIN_LENGTH))
-        learnt = learnt._replace(
-            trajectory_length=jnp.maximum(learnt.trajectory_length, MIN_LENGTH),
+        adapted = update(state, white(ends), found.momentum, white(z), rates, found.diverged)
+        log_length = jnp.maximum(adapted.log_trajectory_length_moving_average, np.log(MIN_LENGTH))
+        adapted = adapted._replace(
+            trajectory_length=jnp.maximum(adapted.trajectory_length, MIN_LENGTH),
             log_trajectory_length_moving_average=log_length,
         )
         state = jax.tree.map(
-            lambda a, b: jnp.where(adapting, jnp.asarray(a, b.dtype), b), learnt, state
+            lambda a, b: jnp.where(adapting, jnp.asarray(a, b.dtype), b), adapted, state
         )
         u = white(new.position)
         return _Chains(
@@ -253,8 +248,8 @@ def _advance(
     return jax.lax.fori_loop(at, at + count, trajectory, chains)
 
 
-def _learnt(chains: _Chains) -> Float[np.ndarray, "d d"]:
-    """A factor of the covariance of u, drawn towards its diagonal where draws are few."""
+def _estimated_factor(chains: _Chains) -> Float[np.ndarray, "d d"]:
+    """Estimate a factor of the covariance of u, shrunk to its diagonal if draws are few."""
     first, second, n = (
         np.asarray(a, np.float64) for a in (chains.first, chains.second, chains.count)
     )
@@ -285,7 +280,7 @@ class Around:
 
     @property
     def posterior(self) -> Posterior:
-        """The user's."""
+        """The user-supplied posterior."""
         return self.target.posterior
 
     @property
@@ -299,13 +294,13 @@ class Around:
         return self.center + move
 
     def log_prior(self, u: Float[Array, " d"]) -> Float[Array, ""]:
-        """Relative to the centre's."""
+        """Return the log prior relative to the centre's."""
         return self.target.log_prior(self.z(u)) - self.prior
 
     def log_likelihood(
         self, u: Float[Array, " d"], rows: PyTree, weight: Float[Array, " n"] | None = None
     ) -> Float[Array, ""]:
-        """Sum of the rows' log likelihoods relative to theirs at the centre."""
+        """Return the sum of the rows' log likelihoods relative to theirs at the centre."""
         data, base = rows
         posterior = self.target.posterior
         assert posterior.log_likelihood is not None
@@ -319,12 +314,12 @@ class Around:
     def estimated(
         self, u: Float[Array, " d"], rows: PyTree, weight: Float[Array, " n"] | None, scale: Any
     ) -> Float[Array, ""]:
-        """Both, the rows' `scale` times."""
+        """Return both, with the rows weighted by `scale`."""
         return self.log_prior(u) + scale * self.log_likelihood(u, rows, weight)
 
 
 def around(problem: Problem, center: Any, factor: Any = None) -> Problem:
-    """The same problem around `center`: its target is an Around, its rows carry their value there."""
+    """Return the problem relative to `center`: its target is an Around, its rows carry their value there."""
     dtype = problem.layout.dtype
     center = jnp.asarray(center, dtype)
     factor = None if factor is None else jnp.asarray(factor, dtype)
@@ -344,14 +339,14 @@ def _rows_at(problem: Problem, center: Array) -> Array:
 def log_acceptance(
     white: Problem, D: Any, u: Float[Array, " d"], xi: Float[Array, " d"], h: Array
 ) -> Float[Array, ""]:
-    """The log of MALA's acceptance ratio of the move that xi proposes: `mala_move`'s first."""
+    """Return the log of MALA's acceptance ratio of the move that xi proposes, as in `mala_move`."""
     return mala_move(white, D, u, xi, h)[0]
 
 
 def mala_move(
     white: Problem, D: Any, u: Float[Array, " d"], xi: Float[Array, " d"], h: Array
 ) -> tuple[Float[Array, ""], Float[Array, " d"]]:
-    """The log of MALA's acceptance ratio, NaN being a rejection, and the move that xi proposes.
+    """Return the log of MALA's acceptance ratio, where NaN is a rejection, and the move that xi proposes.
 
     One leapfrog of time step delta = sqrt(2h) from momentum xi, with D^{1/2} (D^{1/2})^T = D:
 
@@ -380,7 +375,7 @@ REJECTION_PROPOSALS = 256
 def matched_step(
     problem: Problem, zs: Float[np.ndarray, "n d"], D: Dense, bias: float, seed: int
 ) -> float:
-    """The largest step that is rejected at zs no more often than h = 4 bias is on a Gaussian."""
+    """Return the largest step that is rejected at zs no more often than h = 4 bias is on a Gaussian."""
     local = around(problem, zs[0])
     us = problem.array(zs[np.arange(REJECTION_PROPOSALS) % len(zs)]) - local.target.center[None]
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 7), 2**20)
@@ -406,7 +401,7 @@ def _rejection(local, D, us, xi, h):
 
 
 def _gaussian_rejection(d: int, h: float) -> float:
-    """r(d): how often MALA rejects the step h on N(0, I_d)."""
+    """Return r(d): how often MALA rejects the step h on N(0, I_d)."""
     rng = np.random.default_rng(0)
     u, xi = rng.standard_normal((2, 4096, d))
     new = (1 - h) * u + np.sqrt(2 * h) * xi
@@ -443,7 +438,7 @@ def rejection_rate(
     num_proposals: int = 1000,
     seed: int = 0,
 ) -> float | np.ndarray:
-    """How often Metropolis would reject SGLD's move with full gradients (MALA) at `step_size`.
+    """Return how often Metropolis would reject SGLD's move with full gradients (MALA) at `step_size`.
 
         theta' = theta + h D grad + sqrt(2h) D^{1/2} xi
 
@@ -511,7 +506,7 @@ def rejection_rate(
 
 
 def _of_run(draws: Any, preconditioner: Any) -> tuple[float, Any]:
-    """The run's step size at its end, and its D."""
+    """Return the run's step size at its end, and its D."""
     if not isinstance(draws, Draws):
         raise UsageError("step_size is missing; give one, or the draws of a run.")
     if preconditioner is None:
