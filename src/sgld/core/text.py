@@ -12,7 +12,9 @@ def paragraph(text: str, first: str = "", rest: str = "") -> list[str]:
     """Wrap text into lines of at most 100 characters; a word is never cut.
 
     Args:
-      first, rest: what the first line begins with, and the others.
+      text: words and spaces.
+      first: what the first line begins with.
+      rest: what the other lines begin with.
 
     Example:
       >>> from sgld.core.text import paragraph

@@ -270,9 +270,11 @@ def scores(
 
     Args:
       sets: {name: draws}, of the same network.
-      f, x, batch_size: as for `classes`.
+      f: as for `classes`.
+      x: as for `classes`.
       y: the classes [row], whole numbers from 0.
-      bins: of the calibration error.
+      bins: number of bins of the calibration error.
+      batch_size: as for `classes`.
 
     Raises: UsageError for y of another length, kind or range.
 
@@ -437,10 +439,12 @@ def held_back(
     """Compare the log score of held-out rows between the posterior and an ensemble of optimised networks.
 
     Args:
-      posterior, data, init: as given to `sgld.sample`.
+      posterior: as given to `sgld.sample`.
+      data: as given to `sgld.sample`.
+      init: as given to `sgld.sample`.
       draws: what it returned.
       rows: held-out rows, in the form of `data`.
-      networks: how many optimisers, each from a start of its own, with a hundredth of the prior's weight.
+      networks: number of optimisers, each from an independent start, with a hundredth of the prior's weight.
       seed: of their starts and batches.
 
     Warns (SGLDWarning) where the ends predict better by more than 3 standard errors.
@@ -532,9 +536,10 @@ def kronecker(
     A leaf of one axis, or with a side over 2,048, has a diagonal.
 
     Args:
-      posterior, data: as for `sgld.sample`.
-      position: where: a pytree or a network, as one that was trained.
-      num_rows: rows whose gradients are looked at, drawn at random.
+      posterior: as for `sgld.sample`.
+      data: as for `sgld.sample`.
+      position: a pytree or a network, for example a trained one.
+      num_rows: number of random rows whose gradients are used.
       seed: of that choice.
 
     Raises: UsageError for a wrong argument, DataError for wrong data.

@@ -150,7 +150,11 @@ def slopes_of(
     """Return slopes of predictions [row, chain, d] at every chain's z; a row's `width` numbers get random weights.
 
     Args:
-      draw: its number, of which the lot depends.
+      target: the log density and its slopes.
+      z: positions of the chains.
+      probe: inputs of the probe rows.
+      width: number of outputs of a row.
+      draw: number of the draw, which selects the probe rows.
     """
     count = min(SPEED_ROWS, num_rows(probe))
     together = target.together and count * z.numel() <= SPEED_NUMBERS

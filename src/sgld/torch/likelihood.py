@@ -94,7 +94,8 @@ def check_no_probabilities(outputs: torch.Tensor, meaning: Meaning) -> None:
     """Raise UsageError if the loss takes logits, and a softmax or a sigmoid has made probabilities of them.
 
     Args:
-      outputs: with the graph that made them.
+      outputs: the model's outputs with their graph.
+      meaning: what the loss takes them for.
     """
     found = outputs.detach()
     if meaning == "classes":

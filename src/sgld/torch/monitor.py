@@ -381,6 +381,9 @@ class Meter:
         """Record one parameter's step along the mean gradient U, in the metric D.
 
         Args:
+          p: the parameter.
+          U: its gradient of the potential.
+          group: its parameter group in the optimiser.
           metric: D, elementwise; None: 1.
           friction: alpha, the share of the velocity that a step takes away.
           known: beta, the noise of the gradients that the optimiser takes off.

@@ -96,6 +96,7 @@ def alone(work: int, device: torch.device) -> Iterator[None]:
 
     Args:
       work: networks x weights x rows.
+      device: where the network runs.
     """
     if device.type != "cpu" or work >= MAX_WORK_PER_THREAD:
         yield

@@ -69,6 +69,8 @@ def classes(
     """Average each draw's logits [row, class] in turn, so that one draw's are held at a time.
 
     Args:
+      outputs: of each network, [row, ...].
+      w: weights of the networks.
       meaning: what the loss of the run took outputs for (meaning.Meaning); None where that is not known.
     """
     mean, aleatoric = None, None

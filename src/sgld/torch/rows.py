@@ -96,6 +96,9 @@ def read_rows(
     """Read the rows of a tuple or dict of tensors, of a Dataset, or of a DataLoader.
 
     Args:
+      dataset: as for `sgld.torch.sample`.
+      device: where the rows are held.
+      seed: of the order of the rows.
       dtypes: the network's floating ones: inputs become one of them, and a target of double precision single
         where none of them is double.
 

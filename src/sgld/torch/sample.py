@@ -212,11 +212,13 @@ def sample(
       seed: of everything random.
       path: a run directory; a killed run goes on with `sgld.torch.resume`.
       overwrite: replace a run directory that exists.
-      tolerance: half of the heat that gradient noise may add, in (0, .5].
-      step_size: h = delta^2; None: by the rule. Given by hand it is never changed, only judged.
+      tolerance: half of the excess temperature that gradient noise may add, in (0, .5].
+      step_size: h = delta^2; None: chosen. A given value is never changed, only judged.
       batch_size: rows per step of a chain; None: 100, or all.
-      num_draws, burn_in, thin: draws of a chain, steps before the first, steps of each; None: by step
-        and price, and prolonged. A third of what a run comes to is left out as burn-in.
+      num_draws: draws of a chain; None: chosen from step size and cost, and extended. A third of the
+        whole run is dropped as burn-in.
+      burn_in: steps before the first draw; None: chosen.
+      thin: steps per draw; None: chosen.
       checkpoint_every: seconds, with `path`.
       progress: the stages and about how long is left, on standard error.
 
@@ -276,8 +278,9 @@ def resume(
 
     Args:
       path: its run directory.
-      model, loss, dataset: the same; the sampled weights may be any. Of a finished run None is taken for the
-        data set, and nothing is held against it then.
+      model: the same model; the sampled weights may differ.
+      loss: the same loss.
+      dataset: the same data set; None is accepted for a finished run, and is not checked.
       progress: as for `sample`.
 
     Raises: RunError where `path` is no run of this function or is damaged; UsageError where model, loss
@@ -490,7 +493,8 @@ def halved(first: Verdict, run: Any, progress: bool) -> Verdict:
 
     Args:
       first: the run's own.
-      run: its chains and what was asked of them; None where it is not of this session.
+      run: its chains and its request; None if it was made in another session.
+      progress: whether to show progress.
     """
     if run is None:
         raise UsageError(

@@ -127,6 +127,7 @@ def prior_of(prior: Any, prior_sd: Any, prior_precision: Any, weights: Weights) 
       prior: one of `sgld.networks`.
       prior_sd: a number, or {pattern: sd}.
       prior_precision: a number.
+      weights: names and shapes of the sampled weights.
     """
     from ..model.network_priors import (
         LaplacePrior,

@@ -143,7 +143,9 @@ def others(probed: int, num_data: int, gradients: int) -> Int[np.ndarray, " m"]:
     """Return the numbers of rows to check, in a random order whose first `probed` rows are the probe rows.
 
     Args:
-      gradients: of rows, that a chain of the run took.
+      probed: number of probe rows.
+      num_data: number of rows.
+      gradients: number of row gradients that a chain of the run evaluated.
     """
     affordable = int(3 * MAX_GLANCE_SHARE * gradients) // GLANCE_DRAWS
     return np.arange(

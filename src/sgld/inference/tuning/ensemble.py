@@ -446,7 +446,8 @@ def rejection_rate(
     large for the unadjusted sampler too (Welling & Teh 2011, fig. 2).
 
     Args:
-      posterior, data: as for `sgld.sample`.
+      posterior: as for `sgld.sample`.
+      data: as for `sgld.sample`.
       position: where to propose from: Draws of this posterior, or one position.
       step_size: h, a number or an array of them, tried with the same xi (None: with draws, the
         last step of their run).
