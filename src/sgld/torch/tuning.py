@@ -48,7 +48,7 @@ class Asked:
     thin: int | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class TorchBackend:
     """Chains of a module as a `NetworkBackend`; D stands for D^{1/2}, [d].
 

@@ -369,7 +369,7 @@ def _passes(problem: Problem, ask: Request) -> int:
     return int(np.clip(steps, rule.MIN_TRAINING_STEPS, rule.MAX_TRAINING_STEPS))
 
 
-@dataclass(frozen=True)
+@dataclass
 class JaxBackend:
     """A network in JAX as a `NetworkBackend`; `problem` holds the rows in the run's batches."""
 

@@ -51,30 +51,38 @@ class NetworkBackend(Protocol):
 
     def log_density(self, z: Any, rows: int | None) -> np.ndarray:
         """Return the log posterior density [chain] up to a constant, by all rows or the first `rows`."""
+        ...
 
     def information(self, z: Any, first: int, rows: int) -> np.ndarray:
         """Return squared row gradients scaled to all rows, plus the prior's curvature, [d] at one position z [d].
 
         The rows are `rows` consecutive ones from the `first` on; past the last row they start again.
         """
+        ...
 
     def measured(self, z: Any) -> tuple[Any, float, float]:
         """Return D, max_l V_l and lambda_1 at the chains' positions."""
+        ...
 
     def predicted(self, z: Any) -> np.ndarray:
         """Return predictions at the probe rows, [chain, m, k]."""
+        ...
 
     def moved(self, z: Any, D: Any, h: float, stretch: tuple[int, int, int]) -> Any:
         """Return positions after the steps of a stage: its number, its length and the number of stages."""
+        ...
 
     def restored(self, lost: np.ndarray, old: Any, new: Any) -> Any:
         """Return `new` with the positions of lost chains replaced by `old`."""
+        ...
 
     def positions(self, z: Any) -> np.ndarray:
         """Return z in float64 on the host."""
+        ...
 
     def step_seconds(self, chains: int) -> float:
         """Return the predicted seconds of a step of all chains."""
+        ...
 
 
 class Tuned(NamedTuple):
