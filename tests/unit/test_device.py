@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sgld.core import devices
-from sgld.core.devices import compiling, sent, sent_rows, stream_key
+from sgld.core.devices import compiling, rows_to_device, sent, stream_key
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_rows_are_copied_once_and_compile_nothing(compiled, kind, monkeypatch):
     monkeypatch.setattr(devices, "sent", lambda x, **k: taken.append(x) or sent(x, **k))
     values, rows = np.arange(5 * 7 * 3).reshape(5, 7, 3).astype(kind), np.array([4, 0, 2, 2])
     expected = values[rows]
-    array = sent_rows(values, rows)
+    array = rows_to_device(values, rows)
     values[:] = 0
     assert array.dtype == kind and np.array_equal(np.asarray(array), expected)
     assert compiled == []
@@ -45,7 +45,7 @@ def test_rows_are_copied_once_and_compile_nothing(compiled, kind, monkeypatch):
 
 
 def test_rows_of_no_columns_are_sent():
-    assert sent_rows(np.ones((3, 0), np.float32), np.array([2, 1])).shape == (2, 0)
+    assert rows_to_device(np.ones((3, 0), np.float32), np.array([2, 1])).shape == (2, 0)
 
 
 def test_what_is_sent_is_a_copy_of_this_dtype_and_compiles_nothing(compiled):

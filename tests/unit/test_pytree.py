@@ -73,14 +73,14 @@ def test_types_of_the_users_that_jax_may_mistake_are_told_apart(monkeypatch):
         pytrees, "release", lambda: (released.append(1), pytrees._user_structures.clear())
     )
     pytrees._user_structures.clear()
-    pytrees.tell_apart(Double(), "auto", 0.1, None)
-    pytrees.tell_apart(Double(3.0))
+    pytrees.release_mistakable(Double(), "auto", 0.1, None)
+    pytrees.release_mistakable(Double(3.0))
     assert not released, "numbers are no type"
     same = jax.tree.structure(Double()) == jax.tree.structure(Half())
-    pytrees.tell_apart([Half()])
+    pytrees.release_mistakable([Half()])
     assert bool(released) == same
-    pytrees.tell_apart(sgld.BAOA(), sgld.UBU())
-    pytrees.tell_apart(Half())
+    pytrees.release_mistakable(sgld.BAOA(), sgld.UBU())
+    pytrees.release_mistakable(Half())
     assert len(released) == same
 
 
@@ -100,7 +100,7 @@ def test_every_door_tells_them_apart(door, monkeypatch):
         else:
             sgld.find_map(_posterior(), None, 0.0, gradient=thing)
 
-    pytrees.tell_apart(Double())
+    pytrees.release_mistakable(Double())
     with contextlib.suppress(UsageError, AttributeError):  # no sampler, no gradient estimator
         through(Half())
     assert bool(released) == (jax.tree.structure(Double()) == jax.tree.structure(Half()))

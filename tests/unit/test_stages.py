@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from sgld.core import progress
-from sgld.core.progress import aside, counted, stage, told
+from sgld.core.progress import aside, progress_shown, report_count, stage
 from sgld.core.work import Work
 
 
@@ -64,7 +64,7 @@ def wait_for(terminal, text):
 
 
 def test_stages_are_shown_by_name_while_one_long_call_runs(terminal):
-    with told(True, ("mode", "curvature")):
+    with progress_shown(True, ("mode", "curvature")):
         with stage("mode"):
             wait_for(terminal, "mode")
             shown = len(terminal.lines())
@@ -82,23 +82,23 @@ def test_stages_are_shown_by_name_while_one_long_call_runs(terminal):
 
 
 def test_nothing_is_complete_before_the_end(terminal):
-    with told(True, ("sampling",)), stage("sampling"):
-        counted(40, 40, "steps", rate=1e6)
+    with progress_shown(True, ("sampling",)), stage("sampling"):
+        report_count(40, 40, "steps", rate=1e6)
         wait_for(terminal, "40 of 40 steps")
     assert "99%" in terminal.getvalue() and "100%" not in terminal.getvalue()
 
 
 def test_a_line_is_as_long_as_the_terminal_is_wide(terminal, monkeypatch):
     monkeypatch.setattr(progress, "_columns", lambda stream: 30)
-    with told(True, ("mode",)), stage("mode"):
-        counted(1, 2, "steps", said="said " * 50)
+    with progress_shown(True, ("mode",)), stage("mode"):
+        report_count(1, 2, "steps", said="said " * 50)
         wait_for(terminal, "about")
     lines = [line for line in terminal.lines() if "left" in line or "━" in line or "─" in line]
     assert max(map(len, lines)) == 29
 
 
 def test_what_is_printed_aside_has_a_line_of_its_own(terminal):
-    with told(True), stage("mode"):
+    with progress_shown(True), stage("mode"):
         wait_for(terminal, "mode")
         with aside():
             terminal.write("a plan\n")
@@ -113,20 +113,20 @@ def test_what_is_printed_aside_has_a_line_of_its_own(terminal):
 
 
 def test_silent_where_it_was_asked_and_inside_another_call_one_line(terminal):
-    with told(False), stage("mode"):
+    with progress_shown(False), stage("mode"):
         time.sleep(0.05)
     assert terminal.getvalue() == ""
-    with told(True):
-        with told(True), stage("mode"):
+    with progress_shown(True):
+        with progress_shown(True), stage("mode"):
             wait_for(terminal, "mode")
-        with stage("curvature"), told(False), stage("hidden"):
+        with stage("curvature"), progress_shown(False), stage("hidden"):
             wait_for(terminal, "curvature")
         assert sum(t.name == "sgld-progress" for t in threading.enumerate()) == 1
     assert "hidden" not in terminal.getvalue()
 
 
 def test_an_error_leaves_an_empty_line_and_no_summary(terminal):
-    with pytest.raises(ValueError), told(True), stage("mode"):
+    with pytest.raises(ValueError), progress_shown(True), stage("mode"):
         wait_for(terminal, "mode")
         raise ValueError
     assert re.search(r"\r +\r$", terminal.getvalue())
@@ -135,7 +135,7 @@ def test_an_error_leaves_an_empty_line_and_no_summary(terminal):
 
 def test_what_stages_took_stays_only_where_it_is_asked_for(terminal):
     for summary in (True, False):
-        with told(True, summary=summary), stage("mode"):
+        with progress_shown(True, summary=summary), stage("mode"):
             time.sleep(0.06)
         assert (": mode " in terminal.lines()[-1]) is summary
 
@@ -151,11 +151,11 @@ def test_without_a_terminal_a_line_every_ten_seconds_and_none_for_a_short_call(m
     out = io.StringIO()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=out, modules={}))
     assert progress._Lines.every == 10
-    with told(True), stage("mode"):
+    with progress_shown(True), stage("mode"):
         pass
     assert out.getvalue() == ""
     monkeypatch.setattr(progress._Lines, "every", 0.02)
-    with told(True, ("mode",)), stage("mode"):
+    with progress_shown(True, ("mode",)), stage("mode"):
         while out.getvalue().count("\n") < 3:
             time.sleep(0.005)
     *lines, last = out.getvalue().splitlines()
@@ -168,11 +168,11 @@ def test_a_closed_stream_stops_nothing(monkeypatch):
     out = Terminal()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=out, modules={}))
     monkeypatch.setattr(progress._Line, "every", 0.005)
-    with told(True), stage("mode"):
+    with progress_shown(True), stage("mode"):
         out.close()
         time.sleep(0.03)
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=None, modules={}))
-    with told(True), stage("mode"):
+    with progress_shown(True), stage("mode"):
         pass
 
 
@@ -207,7 +207,7 @@ def test_what_is_left_goes_down_while_one_piece_of_the_work_is_computed(monkeypa
     clock = Clock(monkeypatch)
     clock.stages.enter("sampling", False)
     monkeypatch.setattr(progress, "_present", SimpleNamespace(get=lambda: clock.stages))
-    counted(250, 1000, "steps", rate=50.0)
+    report_count(250, 1000, "steps", rate=50.0)
     assert clock.left() == pytest.approx(15, abs=0.6)
     clock.now += 10
     assert clock.left() == pytest.approx(5, abs=0.1)

@@ -13,7 +13,7 @@ from sgld.data.validate import as_source
 from sgld.errors import DataError, RunError, UsageError
 
 
-def each(monkeypatch, bodies, around=devices.together):
+def each(monkeypatch, bodies, around=devices.raise_together):
     """What every `process` raises, a thread each, whose collective is a barrier."""
     mine, said, found = threading.local(), [None] * len(bodies), [None] * len(bodies)
     barrier = threading.Barrier(len(bodies), timeout=10)
@@ -86,5 +86,5 @@ def test_an_error_of_another_kind_is_named(monkeypatch):
 
 
 def test_a_process_alone_raises_what_it_raised():
-    with pytest.raises(KeyError), devices.together():
+    with pytest.raises(KeyError), devices.raise_together():
         raise KeyError("x")

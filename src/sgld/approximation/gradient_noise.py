@@ -393,7 +393,7 @@ def rows_of(survey: Survey, gradient: Any, always: int) -> Int[np.ndarray, " m"]
     return rows.numbers[:always]
 
 
-def standing_out(
+def rows_in_every_batch(
     problem: Problem, gaussian: Any, batch_size: int, T: float, seed: int
 ) -> Int[np.ndarray, " m"]:
     """Choose the rows, by the user's numbers, that control variates have in every batch.

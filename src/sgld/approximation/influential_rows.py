@@ -32,7 +32,7 @@ from ..core.progress import stage
 from ..data.memory import InMemory
 from ..data.source import generator
 from ..model import sums
-from ..model.cost import gradient_price
+from ..model.cost import gradient_cost
 from ..model.problem import Problem
 from ..model.sums import each_row
 from .gradient_noise import TUNING_STREAM
@@ -51,32 +51,32 @@ MIN_CURVATURE_SHARE = 0.1
 ROWS_PER_DIRECTION, MAX_INFLUENTIAL_ROWS = 24.0, 2048
 
 
-def beside(problem: Problem, count: int, apart: Int[np.ndarray, " m"]) -> Problem:
+def with_influential_rows(problem: Problem, count: int, apart: Int[np.ndarray, " m"]) -> Problem:
     """Return the problem over the first `count` rows, a random choice, and the rows `apart`."""
     numbers = np.append(np.arange(count), apart[apart >= count])
     return replace(problem, data=InMemory.some(problem.source, numbers))
 
 
-def shown_whole(problem: Problem) -> bool:
+def uses_all_rows(problem: Problem) -> bool:
     """Return whether the search for distant mass uses all rows."""
     rows = problem.num_data
     if rows <= MAX_WHOLE_ROWS:
         return True
     return (
         rows * problem.dimension <= MAX_WHOLE_NUMBERS
-        and gradient_price(problem).each <= MAX_DENSITY_SECONDS
+        and gradient_cost(problem).each <= MAX_DENSITY_SECONDS
     )
 
 
 @stage("rows")
-def unshown_rows(problem: Problem, gaussian: Any, seed: int) -> Int[np.ndarray, " m"]:
+def find_influential_rows(problem: Problem, gaussian: Any, seed: int) -> Int[np.ndarray, " m"]:
     """Return the influential rows' numbers to add to the first rows, ascending; mostly none.
 
     Gradients are evaluated at a draw of the Gaussian, because at the mode one row's may be 0.
     """
     none = np.zeros(0, np.int64)
     searched_whole = problem.num_data <= MODE_SEARCH_ROWS
-    if not isinstance(gaussian, Laplace) or (searched_whole and shown_whole(problem)):
+    if not isinstance(gaussian, Laplace) or (searched_whole and uses_all_rows(problem)):
         return none
     assert gaussian.factor is not None
     rng = generator(seed, TUNING_STREAM, 14)

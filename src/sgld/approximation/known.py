@@ -71,7 +71,7 @@ NOT_SEARCHED = Doubt(
 # -- far -----------------------------------------------------------------------------------
 
 
-def far(nu: float) -> str:
+def describe_departure(nu: float) -> str:
     """Return the phrase for a posterior that is far from Gaussian with this nu.
 
     The verdict adds the advice, because it knows the result of the run.
@@ -177,4 +177,6 @@ def _modes_note(modes: KnownModes | None) -> tuple[str, ...]:
 def _nonlinear_note(nu: float | None) -> tuple[str, ...]:
     if nu is None or nu <= MIN_UNUSABLE_NU:
         return ()
-    return (f"the posterior is {far(nu)}: the Gaussian at its centre does not describe it.",)
+    return (
+        f"the posterior is {describe_departure(nu)}: the Gaussian at its centre does not describe it.",
+    )

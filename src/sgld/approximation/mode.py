@@ -14,19 +14,19 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import cho_factor, cho_solve
 
-from ..core.progress import counted, stage
-from ..core.pytrees import check_compiled, tell_apart
+from ..core.progress import report_count, stage
+from ..core.pytrees import check_compiled, release_mistakable
 from ..core.validation import whole_number
 from ..core.work import Work
 from ..errors import UsageError
 from ..model import sums
-from ..model.cost import gradient_price
+from ..model.cost import gradient_cost
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Problem
 from ..samplers.gradients.full import Full, Minibatch
 from ..typing import Estimator, Optimizer, Order
-from .influential_rows import MODE_SEARCH_ROWS, beside
+from .influential_rows import MODE_SEARCH_ROWS, with_influential_rows
 from .laplace import Laplace, laplace_at
 from .modes import MIN_SEPARATION_SDS, exchanges
 from .modes import apart as sds_between
@@ -55,7 +55,7 @@ def dense_pays(problem: Problem) -> bool:
     """Return whether a dense curvature is computed by default."""
     d = problem.dimension
     return d <= USUAL_NEWTON_DIM or (
-        d <= MAX_NEWTON_DIM and d * gradient_price(problem).each <= MAX_NEWTON_SECONDS
+        d <= MAX_NEWTON_DIM and d * gradient_cost(problem).each <= MAX_NEWTON_SECONDS
     )
 
 
@@ -219,7 +219,7 @@ def _search(
     """
     near, some, dense = base.gaussian, problem, base.log_density
     if problem.num_data > MODE_SEARCH_ROWS:
-        some = beside(problem, MODE_SEARCH_ROWS, apart)
+        some = with_influential_rows(problem, MODE_SEARCH_ROWS, apart)
         near, dense, converged = gaussian_at_mode(some, near.center)
         if not (converged and near.positive_definite):
             return []
@@ -228,7 +228,7 @@ def _search(
     back = lambda z: bool(np.linalg.norm(near.whiten(z)) <= SAME_MODE_SDS)  # noqa: E731
     places, many = starts(some, near), problem.dimension > MAX_SCALES_DIM
     for tried, start in enumerate(places):
-        counted(tried, len(places), "starts")
+        report_count(tried, len(places), "starts")
         if many:
             start = _climb(some, near, start)
             if back(start):
@@ -440,7 +440,7 @@ def find_map(
         found, value, steps, converged = newton_mode(problem, z, num_steps or 100)
         path = None
     else:
-        tell_apart(gradient)
+        release_mistakable(gradient)
         if gradient is None:
             gradient = Minibatch() if batch_size is not None and problem.has_rows else Full()
         elif not problem.has_rows and not isinstance(gradient, Full):

@@ -81,7 +81,7 @@ def sent(values: Any, dtype: Any = None, *, owned: bool = False) -> Array:
         raise
 
 
-def sent_rows(values: Any, rows: Int[np.ndarray, " m"]) -> Array:
+def rows_to_device(values: Any, rows: Int[np.ndarray, " m"]) -> Array:
     """Return values[rows] on the device with one copy: a CPU uses aligned host memory directly."""
     values = np.asarray(values)
     shape, size = (len(rows), *values.shape[1:]), values[:1].nbytes * len(rows)
@@ -92,7 +92,7 @@ def sent_rows(values: Any, rows: Int[np.ndarray, " m"]) -> Array:
     return sent(taken, owned=True)
 
 
-def known_now(*values: Any) -> bool:
+def is_concrete(*values: Any) -> bool:
     """Return whether all values are concrete numbers rather than tracers of a compilation."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
@@ -290,14 +290,14 @@ def gather_digests(digest: bytes) -> list[bytes]:
     return [bytes(row.astype(np.uint8)) for row in multihost_utils.process_allgather(words)]
 
 
-def differing(word: str) -> int | None:
+def first_differing_process(word: str) -> int | None:
     """Return the index of the first process whose text differs from that of process 0, or None."""
     said = gather_digests(hashlib.sha256(word.encode()).digest())
     return next((k for k, other in enumerate(said) if other != said[0]), None)
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def raise_together() -> Iterator[None]:
     """Raise an error of one process, such as a file error, in every process of the mesh.
 
     Without this block the other processes would wait forever at the next collective. Inside the block, no

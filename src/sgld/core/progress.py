@@ -233,7 +233,9 @@ DEFAULT_COLUMNS = 80  # the width of a terminal that does not report it
 
 
 @contextmanager
-def told(shown: bool, ahead: Sequence[str] = (), *, summary: bool = True) -> Iterator[None]:
+def progress_shown(
+    shown: bool, ahead: Sequence[str] = (), *, summary: bool = True
+) -> Iterator[None]:
     """Show the stages of the work inside the block on standard error.
 
     Inside another `told` block that block shows them. With `shown` False they are not shown.
@@ -284,7 +286,7 @@ def check_time() -> None:
     check_deadline(_named.get())
 
 
-def counted(
+def report_count(
     done: int, total: int, what: str, *, rate: float = 0.0, said: str = "", left: float = math.inf
 ) -> None:
     """Report the progress of the current stage: `done` of `total`, in the plural unit `what`.

@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..errors import UsageError
-from .devices import known_now, sent
+from .devices import is_concrete, sent
 
 T = TypeVar("T")
 _registered: set[type] = set()
@@ -201,7 +201,7 @@ class Layout:
         for name, leaf, shape in zip(self.names, leaves, self.shapes, strict=True):
             if jnp.shape(leaf) != shape:
                 raise UsageError(f"leaf {name!r} has shape {jnp.shape(leaf)}; expected {shape}.")
-        if known_now(leaves):
+        if is_concrete(leaves):
             return sent(np.concatenate([np.ravel(np.asarray(leaf)) for leaf in leaves]), self.dtype)
         parts = [jnp.ravel(jnp.asarray(leaf, self.dtype)) for leaf in leaves]
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
@@ -288,7 +288,7 @@ _user_structures: list[tuple[Any, tuple[Any, ...]]] = []
 
 def count_posterior(problem: Any) -> None:
     """Register a problem about to be compiled; release older compiled functions if there are many."""
-    tell_apart(problem)
+    release_mistakable(problem)
     leaves, structure = jax.tree.flatten(problem)
     shapes = tuple((getattr(leaf, "shape", ()), str(getattr(leaf, "dtype", ""))) for leaf in leaves)
     if (structure, shapes) in _seen:
@@ -298,7 +298,7 @@ def count_posterior(problem: Any) -> None:
     _seen.append((structure, shapes))
 
 
-def tell_apart(*things: Any) -> None:
+def release_mistakable(*things: Any) -> None:
     """Release functions compiled for another type that JAX could mistake for one of these."""
     for thing in things:
         for structure in unregistered_structures(jax.tree.structure(thing)):

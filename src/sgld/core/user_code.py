@@ -47,7 +47,7 @@ MAX_LINE_CHARS = 100  # characters of a line of code that is shown
 
 
 @contextlib.contextmanager
-def of_the_user(name: str, compiled: bool = True, remedy: str = COMPILED_REMEDY) -> Iterator[None]:
+def user_errors(name: str, compiled: bool = True, remedy: str = COMPILED_REMEDY) -> Iterator[None]:
     """Convert an error of a user's function to a UsageError that shows the user's line.
 
     Args:
@@ -113,7 +113,7 @@ FOREIGN_ARGUMENTS = {
 }
 
 
-def answering(
+def check_argument_names(
     called: Mapping[str, str], said: Mapping[str, str] | None = None
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Return a decorator that raises UsageError for an argument name the function does not have.

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
-from .progress import check_deadline, counted, stage
+from .progress import check_deadline, report_count, stage
 
 PIECE_SECONDS = 0.5  # about one piece: the interval of counts and of checks for Ctrl-C
 ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -113,7 +113,7 @@ class Work:
     def _count(self, done: int, total: int) -> None:
         steps, left = self._steps, self._until - time.monotonic()
         self._left = (total - done) / self._rate if self._rate else 0.0
-        counted(
+        report_count(
             min(done, total) * steps, total * steps, self._units,
             rate=self._rate * steps, said=self.said, left=left,
         )  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 from ..core.pytrees import leaf_names
 from ..core.validation import unmasked
 from ..errors import DataError, UsageError, first_line
-from .readers import MAX_HELD_BYTES, Leaf, Learned, Piece
+from .readers import MAX_HELD_BYTES, ColumnStatistics, Leaf, Piece
 from .source import listed
 from .tables import existing
 from .validate import Rounding, converted, held_dtype
@@ -29,7 +29,7 @@ class Arrays:
         found, self.treedef = jax.tree.flatten(paths)
         self.paths = [existing(path) for path in found]
         self.files = [_Npy(path) for path in self.paths]
-        self.learned: list[Learned] = []
+        self.learned: list[ColumnStatistics] = []
         self.name = ", ".join(str(path) for path in self.paths)
         self.leaves = [
             Leaf(str(file.path), _precise(file.dtype, file.path), file.shape[1:])
@@ -140,7 +140,7 @@ class Items:
 
     def __init__(self, items: Any) -> None:
         self.items, self.name = items, f"a {type(items).__name__}"
-        self.learned: list[Learned] = []
+        self.learned: list[ColumnStatistics] = []
         self.num_rows = len(items)
         if self.num_rows < 1:
             raise DataError(f"{self.name} has 0 rows; at least one is needed.")

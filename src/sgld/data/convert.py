@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from ..core.devices import gib
-from ..core.progress import aside, counted
+from ..core.progress import aside, report_count
 from ..errors import DataError, UsageError
 from .cache import Cache, Writer, key_of, stamp_of
 from .mapped import Files, OnDisk
@@ -53,7 +53,7 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, tick: Tick) -
         Writer(folder / DROPPED_ROWS_FILE) as dropped,
     ):
         for piece in reader.pieces():
-            out = left_out(piece, reader, num_read, missing)
+            out = incomplete_rows(piece, reader, num_read, missing)
             if out is not None:
                 piece = Piece([leaf[~out] for leaf in piece.leaves])
                 gone = num_read + np.flatnonzero(out)
@@ -98,7 +98,7 @@ def disk_errors(folder: Path, reader: Reader, width: int) -> Iterator[None]:
         ) from error
 
 
-def left_out(piece: Piece, reader: Reader, first: int, missing: str) -> np.ndarray | None:
+def incomplete_rows(piece: Piece, reader: Reader, first: int, missing: str) -> np.ndarray | None:
     """Return the mask of rows with an empty cell, or None; raise DataError if missing="error"."""
     if piece.missing is None or not piece.missing.any():
         return None
@@ -188,7 +188,7 @@ def begin_array(writer: Writer, dtype: np.dtype, shape: tuple[int, ...]) -> None
 # -- kept ----------------------------------------------------------------------------------
 
 
-class Kept(NamedTuple):
+class CachedRows(NamedTuple):
     """A folder of shuffled rows.
 
     Attributes:
@@ -226,16 +226,16 @@ class Kept(NamedTuple):
             )
 
 
-def kept_rows(
+def cached_rows(
     cache: Cache, decides: dict[str, Any], write: Callable[[Path], dict[str, Any]], *, known: bool = True
-) -> Kept:  # fmt: skip
+) -> CachedRows:  # fmt: skip
     """Return the rows that the JSON object `decides` determines, from the cache or from `write`.
 
     `write` writes them to a folder. With `known=False` the rows themselves are part of the key, so that they
     are written at every call.
     """
     key = key_of(decides) if known else None
-    manifest = None if key is None else cache.found(key, bytes_told)
+    manifest = None if key is None else cache.found(key, report_bytes)
     began = None
     if manifest is None or key is None:
         began = time.monotonic()
@@ -244,7 +244,7 @@ def kept_rows(
             key = key or key_of({**decides, "content": manifest["hash"]})
             cache.keep(folder, key, manifest)
         _release_arrow_memory()
-    return Kept(cache.folder / key, manifest, began)
+    return CachedRows(cache.folder / key, manifest, began)
 
 
 def check_unchanged(stamps: dict[Path, list[int]]) -> None:
@@ -256,14 +256,14 @@ def check_unchanged(stamps: dict[Path, list[int]]) -> None:
             )
 
 
-def bytes_told(done: int, total: int) -> None:
+def report_bytes(done: int, total: int) -> None:
     """Report progress in bytes."""
-    counted(done, total, "bytes")
+    report_count(done, total, "bytes")
 
 
-def rows_told(done: int, total: int) -> None:
+def report_rows(done: int, total: int) -> None:
     """Report progress in rows."""
-    counted(done, total, "rows")
+    report_count(done, total, "rows")
 
 
 def _release_arrow_memory() -> None:
@@ -294,8 +294,13 @@ def renumbered_drop(
     return np.union1d(before, _earlier(before, np.sort(rows)))
 
 
-def fewer(
-    before: Kept, rows: Int[np.ndarray, " m"], reader: Reader, folder: Path, seed: int, tick: Tick
+def drop_rows(
+    before: CachedRows,
+    rows: Int[np.ndarray, " m"],
+    reader: Reader,
+    folder: Path,
+    seed: int,
+    tick: Tick,
 ) -> dict[str, Any]:
     """Write the rows of `before` without `rows`, sorted user numbers; return the JSON manifest.
 
@@ -326,7 +331,7 @@ def fewer(
 
 
 def _spill_remaining(
-    before: Kept, gone: Int[np.ndarray, " m"], reader: Reader, spill: Spill, tick: Tick
+    before: CachedRows, gone: Int[np.ndarray, " m"], reader: Reader, spill: Spill, tick: Tick
 ) -> None:
     """Add the remaining rows to `spill` under their new numbers."""
     order = np.load(before.folder / "order.npy", mmap_mode="r")
@@ -357,7 +362,9 @@ def _earlier(gone: Int[np.ndarray, " k"], rows: Int[np.ndarray, " m"]) -> Int[np
 MAX_MERGED_BYTES = 2**22
 
 
-def merge(before: Kept, reader: Reader, folder: Path, seed: int, tick: Tick) -> dict[str, Any]:
+def merge(
+    before: CachedRows, reader: Reader, folder: Path, seed: int, tick: Tick
+) -> dict[str, Any]:
     """Write the rows of `before` and then those of `reader` to `folder`; return the JSON manifest.
 
     Both have the same leaves, and none of them is a text. Raises DataError as `convert` does.
@@ -370,7 +377,7 @@ def merge(before: Kept, reader: Reader, folder: Path, seed: int, tick: Tick) -> 
         Spill(folder / "spill", width, seed, first=old["num_data"]) as spill,
     ):
         for piece in reader.pieces():
-            out = left_out(piece, reader, num_read, "drop")
+            out = incomplete_rows(piece, reader, num_read, "drop")
             if out is not None:
                 gone.append(old["num_read"] + num_read + np.flatnonzero(out))
                 piece = type(piece)([leaf[~out] for leaf in piece.leaves])
@@ -401,7 +408,7 @@ def merge(before: Kept, reader: Reader, folder: Path, seed: int, tick: Tick) -> 
 
 
 def _written(
-    before: Kept, reader: Reader, spill: Spill, folder: Path, count: int, tick: Tick
+    before: CachedRows, reader: Reader, spill: Spill, folder: Path, count: int, tick: Tick
 ) -> dict[str, list[str]]:
     """Write leaves and order, and return the hashes of their blocks by file."""
     names = [f"{i}.npy" for i in range(len(reader.leaves))]
@@ -428,7 +435,7 @@ def _written(
 
 
 def _in_order(
-    before: Kept, reader: Reader, spill: Spill
+    before: CachedRows, reader: Reader, spill: Spill
 ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
     """Yield the numbers and the bytes of every leaf of all rows, in pieces, in the order of keys."""
     widths = [leaf.width for leaf in reader.leaves]

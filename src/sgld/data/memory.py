@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
-from ..core.devices import known_now, sent, sent_rows
+from ..core.devices import is_concrete, rows_to_device, sent
 from ..core.pytrees import as_pytree
 from .source import Batch, Source, check_batches
 
@@ -195,7 +195,7 @@ class InMemory(Source):
         check_batches(num_data, batch_size, order)
         permutation = shuffled(num_data, seed)
         permutation = np.append(permutation, permutation[:1])
-        rows = jax.tree.map(lambda leaf: sent_rows(leaf, permutation), data)
+        rows = jax.tree.map(lambda leaf: rows_to_device(leaf, permutation), data)
         return cls(rows, num_data, int(batch_size), order)
 
     @classmethod
@@ -234,7 +234,7 @@ class InMemory(Source):
 
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
         """Return rows by number, on the host or inside compiled code."""
-        if known_now(self.rows, rows) and jax.default_backend() == "cpu":  # the host's own memory
+        if is_concrete(self.rows, rows) and jax.default_backend() == "cpu":  # the host's own memory
             at = np.asarray(rows)
             return jax.tree.map(lambda leaf: sent(np.asarray(leaf)[at]), self.rows)
         return _taken(self.rows, rows)
@@ -272,7 +272,7 @@ def digest(tree: PyTree) -> str:
 
 @as_pytree
 @dataclass(frozen=True)
-class Beside(Source):
+class RowsWithValues(Source):
     """The rows of a source as pairs (row, value)."""
 
     source: Source
@@ -282,7 +282,7 @@ class Beside(Source):
     order: str = field(metadata={"static": True})
 
     @classmethod
-    def of(cls, source: Source, values: Float[Array, "N ..."]) -> Beside:
+    def of(cls, source: Source, values: Float[Array, "N ..."]) -> RowsWithValues:
         """Return the source with `values` from `each`."""
         values = jnp.concatenate([values, values[:1]])
         return cls(source, values, source.num_data, source.batch_size, source.order)
@@ -308,7 +308,7 @@ class Beside(Source):
         """Return rows by number, with their values."""
         return self.source.take(rows), self.values[rows]
 
-    def with_batches(self, batch_size: int, order: str) -> Beside:
+    def with_batches(self, batch_size: int, order: str) -> RowsWithValues:
         """Return the same pairs in other batches."""
         return replace(
             self,

@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 
-from ..core.progress import stage, told
+from ..core.progress import progress_shown, stage
 from ..core.validation import check_seed
 from ..errors import UsageError, did_you_mean
 from .arrays import Arrays, Items
 from .cache import Cache, stamp_of
-from .convert import bytes_told, check_unchanged, convert, kept_rows, rows_told
+from .convert import cached_rows, check_unchanged, convert, report_bytes, report_rows
 from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
 from .mapped import OnDisk
 from .readers import Reader, TableReader, structure_of
@@ -90,7 +90,7 @@ def open(
             f"missing must be one of {', '.join(MISSING_OPTIONS)}. Got {missing!r}."
             + did_you_mean(missing, MISSING_OPTIONS)
         )
-    with told(progress), stage("data"):
+    with progress_shown(progress), stage("data"):
         asked = Asked(data, columns, table, database, sep, decimal)
         return _opened(asked, missing, seed, Cache(cache), progress)
 
@@ -119,15 +119,15 @@ def _opened(asked: Asked, missing: str, seed: int, cache: Cache, progress: bool)
         "query": asked.data if is_query(asked.data) else None,
         "x64": bool(jax.config.read("jax_enable_x64")),
         **asked.as_text,
-        "content": [cache.content(path, bytes_told) for path in paths],
+        "content": [cache.content(path, report_bytes) for path in paths],
     }  # fmt: skip
 
     def write(folder: Path) -> dict[str, Any]:
-        manifest = convert(make(), folder, seed, missing, rows_told)
+        manifest = convert(make(), folder, seed, missing, report_rows)
         check_unchanged(stamps)
         return manifest
 
-    kept = kept_rows(cache, decides, write, known=bool(paths))
+    kept = cached_rows(cache, decides, write, known=bool(paths))
     found = kept.source(_structure(kept.manifest, asked))
     if progress:
         kept.tell(found)

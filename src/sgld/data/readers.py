@@ -132,7 +132,7 @@ def leaves_of(
 
 
 @dataclass
-class Learned:
+class ColumnStatistics:
     """Statistics of one column, accumulated in pieces."""
 
     name: str
@@ -211,7 +211,7 @@ class Reader(Protocol):
     name: str
     treedef: Any
     leaves: list[Leaf]
-    learned: list[Learned]
+    learned: list[ColumnStatistics]
     num_rows: int
 
     def pieces(self) -> Iterator[Piece]:
@@ -334,12 +334,12 @@ class TableReader:
         self._kinds = {name: kind for name, (kind, _) in kinds.items()}
         texts = {name for name, kind in self._kinds.items() if kind == "text"}
         self.leaves = leaves_of(wanted, {name: dtype for name, (_, dtype) in kinds.items()}, texts)
-        self.learned: list[Learned] = []
+        self.learned: list[ColumnStatistics] = []
         self._losses: dict[str, Rounding] = {}
 
     def pieces(self) -> Iterator[Piece]:
         """Yield all rows, and compute the statistics of the columns from the start."""
-        self.learned = [Learned(name, self._kinds[name]) for name in self._columns]
+        self.learned = [ColumnStatistics(name, self._kinds[name]) for name in self._columns]
         self._losses = {name: Rounding(f"column {name!r} of {self.name}") for name in self._columns}
         first = 0
         for batch in self.table.batches(self._columns):
@@ -411,7 +411,7 @@ def _kind(name: str, table: Batches) -> tuple[str, np.dtype]:
     )
 
 
-def _cells(learned: Learned, cells: Any) -> tuple[np.ndarray, np.ndarray]:
+def _cells(learned: ColumnStatistics, cells: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the cells of a batch as numbers, arbitrary where empty, and the mask of empty cells."""
     arrow = need("pyarrow", "tables")
     empty = np.asarray(cells.is_null(nan_is_null=learned.kind == "number"))
@@ -434,7 +434,7 @@ def _cells(learned: Learned, cells: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_cells(
-    name: str, learned: Learned, cells: np.ndarray, stay: np.ndarray, first: int
+    name: str, learned: ColumnStatistics, cells: np.ndarray, stay: np.ndarray, first: int
 ) -> None:
     """Raise DataError for a number that is infinite or beyond the precision of a run."""
     import jax

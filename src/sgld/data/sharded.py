@@ -25,7 +25,7 @@ from ..core.devices import (
     DATA,
     XLA_ALIGNMENT_BYTES,
     gather_digests,
-    known_now,
+    is_concrete,
     on_host,
     sent,
     spans_processes,
@@ -171,7 +171,7 @@ class Sharded(Source):
 
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
         """Return rows by number, as a sum over shards; on the host, as copies."""
-        if not known_now(self.rows, rows):
+        if not is_concrete(self.rows, rows):
             return _taken(self.rows, rows)
         found = _taken(self.rows, np.asarray(rows, np.int32))
         return jax.tree.map(lambda leaf: sent(on_host(leaf)), found)

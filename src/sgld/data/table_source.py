@@ -315,7 +315,7 @@ class Chained:
 MAX_TABLE_PARTS = 1000  # parts of a table that grew several times
 
 
-def appended(first: pyarrow.Table, second: pyarrow.Table, name: str) -> pyarrow.Table:
+def append_rows(first: pyarrow.Table, second: pyarrow.Table, name: str) -> pyarrow.Table:
     """Return the rows of both tables with the columns of the first.
 
     Raises DataError if the second lacks a column, or has cells of another type.
@@ -343,7 +343,7 @@ def without(table: pyarrow.Table, rows: Int[np.ndarray, " m"]) -> pyarrow.Table:
     return table.filter(need("pyarrow", "tables").array(left))
 
 
-def as_grown(
+def parts_record(
     first: dict[str, Any], second: dict[str, Any] | None, dropped: Int[np.ndarray, " m"]
 ) -> dict[str, Any]:
     """Return the record for run.json: rows of `first` were dropped, those of `second` appended."""
@@ -355,7 +355,7 @@ def as_grown(
     }
 
 
-def table_again(stored: dict[str, Any], depth: int = 0) -> Callable[[], pyarrow.Table]:
+def stored_table(stored: dict[str, Any], depth: int = 0) -> Callable[[], pyarrow.Table]:
     """Return a function that reads the table recorded in run.json and verifies its parts.
 
     Both raise RunError if the table has changed.
@@ -365,11 +365,11 @@ def table_again(stored: dict[str, Any], depth: int = 0) -> Callable[[], pyarrow.
     parts = stored["parts"]
     if depth > MAX_TABLE_PARTS or not isinstance(parts, list) or not 1 <= len(parts) <= 2:
         raise RunError("run.json is damaged: its data have no parts.")
-    before, dropped = table_again(parts[0], depth + 1), np.asarray(stored["dropped"], np.int64)
+    before, dropped = stored_table(parts[0], depth + 1), np.asarray(stored["dropped"], np.int64)
     added = TableSource.again(parts[1]) if len(parts) == 2 else None
 
     def read() -> pyarrow.Table:
         table = without(before(), dropped)
-        return table if added is None else appended(table, added(), "a part")
+        return table if added is None else append_rows(table, added(), "a part")
 
     return read

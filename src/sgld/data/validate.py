@@ -16,9 +16,9 @@ import numpy as np
 from jax.experimental import checkify
 from jaxtyping import Array, Bool, Float, Int
 
-from ..core.devices import DATA, sent, together
+from ..core.devices import DATA, raise_together, sent
 from ..core.pytrees import check_compiled, leaf_names, types_of
-from ..core.user_code import of_the_user
+from ..core.user_code import user_errors
 from ..core.validation import unmasked
 from ..errors import DataError, SGLDError, UsageError, first_line
 from .mapped import OnDisk, Running
@@ -273,7 +273,7 @@ def _over(mesh: Any, data: PyTree, seed: int) -> Source:
     """Return the rows over the mesh's axis "data"; a user-supplied source keeps its placement."""
     own = is_source(data) and not isinstance(data, OnDisk)
     laid = not is_source(data) and lies_on(data, mesh)
-    with together():  # an error in one process's rows is raised before the others wait
+    with raise_together():  # an error in one process's rows is raised before the others wait
         if own and mesh.shape[DATA] > 1:
             raise UsageError(
                 f"data, a {type(data).__name__}, is a user-supplied source, whose rows cannot be sharded over a mesh; give "
@@ -328,7 +328,7 @@ def check_contract(source: Any) -> None:
 
 def in_batches(source: Any, size: int, order: str) -> Any:
     """Return the same rows in other batches; raise UsageError if `with_batches` fails to do so."""
-    with of_the_user("with_batches", compiled=False):
+    with user_errors("with_batches", compiled=False):
         made = source.with_batches(size, order)
     names = ("num_data", "batch_size", "order")
     found, wanted = [getattr(made, name, None) for name in names], [source.num_data, size, order]
@@ -378,7 +378,7 @@ def _compiled(source: Any) -> None:
 def _hashes(source: Source) -> None:
     """Check that the hash is the same at every call."""
     other = in_batches(source, 1, "replacement")
-    with of_the_user("hash", compiled=False):
+    with user_errors("hash", compiled=False):
         first, again = source.hash(), other.hash()
     if not isinstance(first, str) or not first:
         raise UsageError(f"hash() must return a non-empty string. Got {first!r}.")
@@ -390,7 +390,7 @@ def _hashes(source: Source) -> None:
 
 def _rows(source: Source) -> None:
     """Check that `take` returns rows, one and several, inside compiled code."""
-    with of_the_user("take", compiled=False):
+    with user_errors("take", compiled=False):
         one, two = (
             jax.eval_shape(type(source).take, source, jnp.zeros(shape, jnp.int32))
             for shape in ((), (2,))
@@ -409,7 +409,7 @@ def _batches(source: Source) -> None:
         entry = _entries(source)[0]
     except UsageError as error:
         raise UsageError(f"{where}, {error}") from error
-    with of_the_user("fetch", compiled=False):
+    with user_errors("fetch", compiled=False):
         inside = jax.eval_shape(type(source).fetch, source, jnp.asarray(entry))
     if not isinstance(inside, Batch):
         raise UsageError(f"fetch must return a Batch. Got {type(inside).__name__}.")
@@ -429,7 +429,7 @@ def _entries(source: Source) -> Int[np.ndarray, "n ..."]:
     """Return the first entries; check that they are valid, reproducible and not constant."""
     steps = max(2, MIN_CHECKED_ENTRIES // math.prod(source.entry_shape))
     shape = (steps, *source.entry_shape)
-    with of_the_user("chunk", compiled=False):
+    with user_errors("chunk", compiled=False):
         found = np.asarray(source.chunk((0, 0), 0, steps))
         again = np.asarray(source.chunk((0, 0), 1, steps - 1))
     if found.shape != shape or found.dtype != np.int32:

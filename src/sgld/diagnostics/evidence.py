@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..approximation.gradient_noise import estimates, standing_out
+from ..approximation.gradient_noise import estimates, rows_in_every_batch
 from ..approximation.known import Known
 from ..approximation.laplace import Laplace
 from ..approximation.low_rank import LowRankLaplace
@@ -27,9 +27,9 @@ from ..samplers.replica_exchange import ReplicaExchange
 from ..samplers.stationary import AffineLaw
 from . import exact_rule, stein, tails
 from .exact_rule import Trajectories, judge_exact, judge_several
-from .hidden_mass import standing
+from .hidden_mass import remaining_doubts
 from .rule import MAX_SE_ALONE, MIN_PRINTED_R2, Evidence, judge
-from .stein import bends, on_the_reported_scale
+from .stein import may_be_nonlinear, on_the_reported_scale
 from .tails import heavy_tails, known_tails, rare_error
 
 MAX_METER_DRAWS = 256  # draws with full gradients, if the run's own do not suffice
@@ -60,7 +60,7 @@ def assess(
     left = z if healthy.size == len(z) else z[healthy]  # no copy if all are healthy
     strata = strata_of(draws, values)
     if strata is not None and trajectories is not None:
-        doubts = standing(plan.known, left, exact=True, weights=weights)
+        doubts = remaining_doubts(plan.known, left, exact=True, weights=weights)
         common = {
             "names": draws.names, "failures": failures, "nu": plan.known.nu, "tolerance": tolerance,
             "doubts": doubts,
@@ -77,7 +77,7 @@ def assess(
         nu=plan.known.nu,
         other_modes=plan.known.other_modes,
         tolerance=tolerance,
-        doubts=standing(
+        doubts=remaining_doubts(
             plan.known, left, exact=plan.setup.exact, began_there=plan.setup.starts is not None
         ),
         by_hand=plan.by_hand,
@@ -164,7 +164,7 @@ def _meter(
                 break
             count *= 2
     moments = corrected(used, gradient)
-    if bends(problem):
+    if may_be_nonlinear(problem):
         free = _free_moments(plan.known.gaussian, z, gradient, used, weights, temperature)
         moments = on_the_reported_scale(problem, z, phi, weights, free, moments)
     r2 = stein.explained(phi[:, at].reshape(-1, phi.shape[-1]), of.gamma(first), of.gamma(second))
@@ -225,7 +225,7 @@ def _gradients_at_draws(problem: Problem, plan: Plan, T: float, seed: int) -> tu
     if not (plan.surveyed and is_centred(plan.setup.gradient)):
         # the influential rows of a plain gradient have large gradients, not large differences
         batches = batches.with_always(
-            standing_out(problem, gaussian, METER_BATCH_ROWS, T, seed), seed
+            rows_in_every_batch(problem, gaussian, METER_BATCH_ROWS, T, seed), seed
         )
     centred = ControlVariates().prepare(batches, problem.array(gaussian.center))
 

@@ -33,7 +33,7 @@ from jaxtyping import Float, Int
 
 from ..approximation import rays
 from ..approximation import rays as profiles
-from ..approximation.influential_rows import MAX_WHOLE_ROWS, beside, shown_whole
+from ..approximation.influential_rows import MAX_WHOLE_ROWS, uses_all_rows, with_influential_rows
 from ..approximation.known import NOT_SEARCHED, Doubt, Known
 from ..approximation.laplace import Laplace, laplace_at
 from ..approximation.mode import NO_ROWS, gaussian_at_mode
@@ -58,7 +58,7 @@ MIN_VISITING_SHARE = 0.5
 MIN_VISITS = 50.0
 
 
-def standing(
+def remaining_doubts(
     known: Known,
     z: Float[np.ndarray, "chain draw d"],
     *,
@@ -216,14 +216,14 @@ def missed(
     if np.count_nonzero(inside) < len(rises) // 4:  # most lines leave the support
         return 0.0
     lines, apart = lines[inside], apart[inside]
-    before = size_of(apart)
+    before = root_mean_square(apart)
     if before <= MAX_GRADIENT_MISFIT:
         return before
     worst = np.argsort(-np.abs(apart))[:WORST_LINES]
-    lines, left = lines[worst], size_of(apart[worst])
-    allowed = MAX_GRADIENT_MISFIT + rounding(lines) + share * size_of(rises[lines])
+    lines, left = lines[worst], root_mean_square(apart[worst])
+    allowed = MAX_GRADIENT_MISFIT + rounding(lines) + share * root_mean_square(rises[lines])
     for count in panels:
-        before, left = left, size_of(rises[lines] - integral(lines, count))
+        before, left = left, root_mean_square(rises[lines] - integral(lines, count))
         if not left > allowed:
             return 0.0
     return left if left > MAX_KINK_RATIO * before else 0.0
@@ -241,7 +241,7 @@ def lines_between(
     return np.array(begins), np.array(ends)
 
 
-def size_of(rises: Float[np.ndarray, " n"]) -> float:
+def root_mean_square(rises: Float[np.ndarray, " n"]) -> float:
     """Return the root mean square, without infinite and NaN values."""
     return float(np.sqrt(np.mean(np.nan_to_num(rises, posinf=0.0, neginf=0.0) ** 2)))
 
@@ -287,7 +287,7 @@ def _rounding(
     prior = abs(float(problem.log_prior(z)))
     rows = abs(float(sums.log_density(problem, z)) - prior) / np.sqrt(max(1, problem.num_data))
     terms = float(np.finfo(dtype).eps) * (prior + (rows if problem.has_rows else 0.0))
-    return 4 * (size_of(apart) + terms)
+    return 4 * (root_mean_square(apart) + terms)
 
 
 # -- beyond --------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class Beyond(NamedTuple):
     tops: Float[np.ndarray, "k d"] | None = None
 
 
-def look_beyond(
+def check_tails_and_modes(
     problem: Problem,
     gaussian: Any,
     rng: np.random.Generator,
@@ -532,9 +532,9 @@ def _some(problem: Problem, gaussian: Any, apart: Int[np.ndarray, " m"]) -> tupl
 
     If there are few rows, all of them are used.
     """
-    if shown_whole(problem) or not isinstance(gaussian, Laplace):
+    if uses_all_rows(problem) or not isinstance(gaussian, Laplace):
         return problem, gaussian
-    some = beside(problem, MAX_WHOLE_ROWS, apart)
+    some = with_influential_rows(problem, MAX_WHOLE_ROWS, apart)
     at = gaussian_at_mode(some, gaussian.center)
     return some, at.gaussian if at.converged and at.gaussian.positive_definite else None
 

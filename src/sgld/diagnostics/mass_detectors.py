@@ -61,7 +61,7 @@ from ..approximation.laplace import Laplace
 from ..approximation.rays import GAUSSIAN_SDS, MIN_RISE_SDS, Ray
 from ..core.progress import stage
 from ..model import sums
-from ..model.cost import gradient_price
+from ..model.cost import gradient_cost
 from ..model.problem import Problem
 
 # parameters; with five, points are as far apart as the known mode is wide
@@ -313,7 +313,7 @@ def directions(
 def affordable(problem: Problem) -> int:
     """Return the number of points to evaluate: fewer for a slow density."""
     return int(
-        np.clip(MAX_VALLEY_SECONDS / gradient_price(problem).each, MIN_VALLEY_POINTS, VALLEY_POINTS)
+        np.clip(MAX_VALLEY_SECONDS / gradient_cost(problem).each, MIN_VALLEY_POINTS, VALLEY_POINTS)
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..approximation.known import far
+from ..approximation.known import describe_departure
 from ..results.statistics import MAX_PLAIN_CHAINS, max_r_hat
 from ..results.verdict import MODES, Verdict, Word
 from .hidden_mass import remedy
@@ -308,7 +308,10 @@ def _doubt(e: Evidence) -> str | None:
     if e.doubts:
         return e.doubts[0] + remedy(e.doubts[0], "; compare with NUTS: sgld.reference") + "."
     if e.nu is not None and not e.nu <= MAX_NU:
-        return f"the posterior is {far(e.nu)}, so the bias meter is unreliable; " + _CONFIRM_REMEDY
+        return (
+            f"the posterior is {describe_departure(e.nu)}, so the bias meter is unreliable; "
+            + _CONFIRM_REMEDY
+        )
     worst = int(np.argmin(e.r2))
     if e.r2[worst] < e.min_r2:
         return (

@@ -120,7 +120,7 @@ Draws = Float[np.ndarray, "chain draw m"]
 Weights = Float[np.ndarray, "chain draw"]
 
 
-def bends(problem: Problem) -> bool:
+def may_be_nonlinear(problem: Problem) -> bool:
     """Return whether reported values may be another function of z than z itself."""
     return problem.posterior.transform is not None or problem.posterior.output is not None
 
@@ -141,9 +141,9 @@ def on_the_reported_scale(
     mean = statistics.mean(z, weights)
 
     def pushed(ratio: Float[np.ndarray, " d"]) -> Draws:
-        return through(problem, mean + free.mean_shift + (z - mean) / ratio)
+        return reported_values(problem, mean + free.mean_shift + (z - mean) / ratio)
 
-    values, moved = through(problem, z), pushed(free.ratio)
+    values, moved = reported_values(problem, z), pushed(free.ratio)
     sd = np.sqrt(statistics.var(values, weights))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         away = values - statistics.mean(values, weights) - (phi - statistics.mean(phi, weights))
@@ -161,7 +161,7 @@ def on_the_reported_scale(
         )
 
 
-def through(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> Draws:
+def reported_values(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> Draws:
     """Return the reported values at z, one vector per draw."""
     with jax.enable_x64(problem.posterior.output is not None):
         position = problem.reported(problem.array(z))

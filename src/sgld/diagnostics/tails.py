@@ -47,7 +47,7 @@ from ..model import sums
 from ..model.problem import Problem
 from ..results.mixing import pareto_k
 from ..results.statistics import Estimates
-from .stein import bends, through
+from .stein import may_be_nonlinear, reported_values
 
 MIN_HEAVY_PARETO_K = 0.25  # Pareto k from which the error of an sd is infinite
 MAX_TAIL_ALARM = 0.005  # probability of an alarm for a Gaussian among the parameters
@@ -89,7 +89,11 @@ def known_tails(
     """
     found, gaussian = np.zeros(len(suspect), bool), known.gaussian
     numbers = np.flatnonzero(suspect)
-    if not isinstance(gaussian, Laplace) or not gaussian.positive_definite or bends(problem):
+    if (
+        not isinstance(gaussian, Laplace)
+        or not gaussian.positive_definite
+        or may_be_nonlinear(problem)
+    ):
         return found
     if not 0 < len(numbers) <= MAX_TAIL_PARAMETERS:
         return found
@@ -122,7 +126,7 @@ def rare_error(
     """Return the error of each reported sd, as a share of it, from rare values; 0 elsewhere."""
     none, d = np.zeros(len(ess)), z.shape[-1]
     count = 2 ** int(np.log2(min(MAX_TAIL_POINTS, max(1, MAX_TAIL_NUMBERS // len(ess)))))
-    if not bends(problem) or d > MAX_RARE_DIM or z.size < 2 * d**2 or count < 2**10:
+    if not may_be_nonlinear(problem) or d > MAX_RARE_DIM or z.size < 2 * d**2 or count < 2**10:
         return none
     from scipy.stats import qmc  # half a second to import
 
@@ -136,7 +140,7 @@ def rare_error(
     xi = ndtri(qmc.Sobol(d, rng=0).random(count))
     points = mean + wide * xi @ F.T
     log_w = -(wide**2 - 1) * np.sum(xi**2, axis=1) / 2
-    values = through(problem, points[None])[0]
+    values = reported_values(problem, points[None])[0]
     known = np.isfinite(values).all(axis=0)
     values, w = np.where(known, values, 0.0), _shares(log_w)
     found = _error(values, w, ess)

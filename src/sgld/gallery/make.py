@@ -23,7 +23,7 @@ from jaxtyping import Float
 
 from ..core.devices import check_device
 from ..core.files import write_atomic
-from ..core.progress import aside, counted, stage, told
+from ..core.progress import aside, progress_shown, report_count, stage
 from ..core.validation import check_seed
 from ..data.tables import bundled
 from ..errors import DataError, MissingExtra, SGLDError, UsageError, did_you_mean, need
@@ -322,11 +322,11 @@ def make(
             f"out cannot be made: {error.strerror} ({folder}); name another place."
         ) from error
     results = []
-    with told(progress):
+    with progress_shown(progress):
         for done, name in enumerate(chosen):
             own = {} if table is None or name != OWN_TABLE_EXPERIMENT else {"data": table}
             with stage(name):
-                counted(done, len(chosen), "entries")
+                report_count(done, len(chosen), "entries")
                 results.append(_run(name, folder, quick, seed, lacks[name], own))
                 write_atomic(folder / "index.html", index_page(_stored(folder)).encode())
             if on_result is not None:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..interfaces.report.figures import COLOURS, FIGURE_WIDTH, Panel
-from ..interfaces.report.html import PAGE, says
+from ..interfaces.report.html import PAGE, safe
 
 if TYPE_CHECKING:
     from .make import Result
@@ -275,14 +275,14 @@ CELL = 'style="white-space: normal; min-width: 7.5rem"'
 def entry_page(result: Result, entry: Entry, sources: Mapping[str, str]) -> str:
     """Render the page of one entry; `sources` are its source files by name, its own first."""
     code = "".join(
-        f"<details><summary>Show <code>{says(file)}</code></summary>"
+        f"<details><summary>Show <code>{safe(file)}</code></summary>"
         f'<div class="scroll" tabindex="0"><pre><code>{says_lines(text)}</code></pre></div></details>'
         for file, text in sources.items()
     )
     where = '<p class="note"><a href="index.html">Gallery</a></p>'
     parts = [
         where,
-        f"<h1>{says(result.name)}: {says(entry.title)}</h1>",
+        f"<h1>{safe(result.name)}: {safe(entry.title)}</h1>",
         _banner(result, entry),
         *(_section(section) for section in entry.sections),
         f'<section id="checks"><h2>Checks</h2>\n{_table(entry.checks)}\n</section>',
@@ -291,7 +291,7 @@ def entry_page(result: Result, entry: Entry, sources: Mapping[str, str]) -> str:
         where,
     ]
     return PAGE.substitute(
-        title=f"{says(result.name)}: {says(entry.title)}",
+        title=f"{safe(result.name)}: {safe(entry.title)}",
         content="\n".join(parts),
         footer=_facts(result),
     )
@@ -304,18 +304,18 @@ def index_page(results: Sequence[Result]) -> str:
     )
     rows = []
     for result in results:
-        title = f"{says(result.name)}: {says(result.title)}"
+        title = f"{safe(result.name)}: {safe(result.title)}"
         if result.lacks is not None:
-            counts = [f'<td class="none" colspan="3" {CELL}>not made: {says(result.lacks)}</td>']
+            counts = [f'<td class="none" colspan="3" {CELL}>not made: {safe(result.lacks)}</td>']
         elif result.error is None:
-            title = f'<a href="{says(result.name.lower())}.html">{title}</a>'
+            title = f'<a href="{safe(result.name.lower())}.html">{title}</a>'
             counts = [f"<td>{result.count('pass')}</td>"]
             missed = result.count("miss")
             mark = ' class="miss"' if missed else ""
             counts.append(f"<td{mark}>{missed}</td>")
             counts.append(f"<td>{result.count('as printed')}</td>")
         else:
-            counts = [f'<td class="miss" colspan="3" {CELL}>{says(result.error)}</td>']
+            counts = [f'<td class="miss" colspan="3" {CELL}>{safe(result.error)}</td>']
         size = "quick size" if result.quick else "full size"
         took = f'<p class="note" style="font-weight: 400">{size}, {result.seconds:.1f}&nbsp;s</p>'
         took = "" if result.lacks else took
@@ -334,8 +334,8 @@ def index_page(results: Sequence[Result]) -> str:
 
 
 def says_lines(text: str) -> str:
-    """Escape several lines for <pre>; `says` alone would replace the line ends."""
-    return "\n".join(says(line) for line in text.splitlines())
+    """Escape several lines for <pre>; `safe` alone would replace the line ends."""
+    return "\n".join(safe(line) for line in text.splitlines())
 
 
 def _banner(result: Result, entry: Entry) -> str:
@@ -356,12 +356,12 @@ def _banner(result: Result, entry: Entry) -> str:
 
 
 def _section(section: Section) -> str:
-    parts = [f"<section><h2>{says(section.heading)}</h2>"]
+    parts = [f"<section><h2>{safe(section.heading)}</h2>"]
     parts += [f"<p>{_prose(paragraph)}</p>" for paragraph in section.text]
     if section.key:
         keys = (
             '<span style="display: inline-block"><span class="key" '
-            f'style="background: var(--{colour})"></span>{says(words)}</span>'
+            f'style="background: var(--{colour})"></span>{safe(words)}</span>'
             for colour, words in section.key
         )
         parts.append(f'<p class="note">{"&emsp; ".join(keys)}</p>')
@@ -374,7 +374,7 @@ def _section(section: Section) -> str:
 
 def _prose(text: str) -> str:
     """Render a paragraph: `code` between backticks, and s_i, D^{1/2} of single characters as indices."""
-    parts = says(" ".join(text.split())).split("`")
+    parts = safe(" ".join(text.split())).split("`")
     plain = (MINUS.sub("\N{MINUS SIGN}", part) for part in parts[0::2])
     parts[0::2] = [INDEX.sub(_index, part) for part in plain]
     parts[1::2] = [f"<code>{part}</code>" for part in parts[1::2]]
@@ -403,7 +403,7 @@ def _table(checks: Sequence[Check]) -> str:
         cells = [_number(check.truth), _number(check.ours), _error(check), _limit(check)]
         body.append(
             f'<tr><th scope="row" {CELL}>{_prose(check.quantity)}</th>'
-            + f"<td{mark} {WRAP}>{says(word)}</td>"  # second, so that a phone shows it
+            + f"<td{mark} {WRAP}>{safe(word)}</td>"  # second, so that a phone shows it
             + "".join(f"<td>{cell}</td>" for cell in cells)
             + "</tr>"
         )

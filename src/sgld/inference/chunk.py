@@ -31,7 +31,7 @@ from ..results.plan import Setup
 from ..samplers.confined_hmc import ConfinedHMC
 from ..samplers.gradients.full import Estimate, goes_by_tiles
 from ..samplers.hmc import HMC
-from ..samplers.noise import drawn, once
+from ..samplers.noise import draw_noise, once
 from .kept import Batches, BatchMoments, begin_moments, with_draw
 from .tuning.network_rules import curvature_rows, num_directions
 from .tuning.parts import settled
@@ -316,7 +316,7 @@ def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain
     keyed = lambda chain: jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)  # noqa: E731
     # one long vector per chain: the same numbers drawn in `shape` take XLA longer to compile
     count, dtype = math.prod(shape), kernel.problem.layout.dtype
-    of = lambda keys: drawn(kernel.noise, keys, block, count, dtype)  # noqa: E731
+    of = lambda keys: draw_noise(kernel.noise, keys, block, count, dtype)  # noqa: E731
     keys = jax.vmap(keyed)(chains)
     # numbers of a single step are part of the step's own expressions
     numbers = once(of, keys, block) if kernel.block == 1 else of(keys)

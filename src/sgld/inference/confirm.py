@@ -215,4 +215,4 @@ def _replaced(own: Verdict, by: str, found: Verdict, mean: np.ndarray, sd: np.nd
 
 def _inconclusive(own: Verdict, by: str, why: str) -> Verdict:
     """Return the run's own verdict, with a note on the inconclusive comparison."""
-    return own.told(by, f"compared with {by}: {why}")
+    return own.with_comparison(by, f"compared with {by}: {why}")

@@ -22,7 +22,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from ..approximation.known import MAX_GAUSSIAN_NU
-from ..core.devices import check_chains, sent, stream_key, together
+from ..core.devices import check_chains, raise_together, sent, stream_key
 from ..core.progress import aside, deadline, sampled_until, stage
 from ..core.work import Work
 from ..data.source import generator
@@ -127,8 +127,8 @@ def revise_plan(plan: Plan, attempt: dict[str, str], problem: Problem, ask: Requ
     why = attempt["why"].split("; ")[0].rstrip(".")
     note = f"a first run was not enough ({why}), so {change}."
     if plan.setup.predictions:
-        return network_lengths(plan.noted(note), problem, ask)
-    return with_lengths(plan.noted(note), ask)
+        return network_lengths(plan.with_notes(note), problem, ask)
+    return with_lengths(plan.with_notes(note), ask)
 
 
 # -- extend --------------------------------------------------------------------------------
@@ -316,13 +316,13 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         (plan, attempt), starts = found, None
         attempts.append(attempt)
         if directory is not None:
-            with together():
+            with raise_together():
                 directory.begin_again(attempts)
     seconds = time.perf_counter() - began
     draws = replace(draws, info={**draws.info, **host.facts, "seconds": seconds})
     if directory is not None:
         with Work("writing") as work:  # Ctrl-C takes effect when all is written
-            with together():
+            with raise_together():
                 if directory.writes:
                     write_result(directory, draws)
             work.check()
@@ -379,8 +379,8 @@ def _begun(
         plan = revise_plan(plan, attempt, problem, ask) or plan
     if stored is None:
         return plan, None
-    plan = prepared_again(problem, plan, ask.seed)
-    plan = plan if host.moved is None else plan.noted(host.moved)
+    plan = with_prepared_gradient(problem, plan, ask.seed)
+    plan = plan if host.moved is None else plan.with_notes(host.moved)
     return plan, problem.array(stored.starts) if at == len(attempts) else None
 
 
@@ -389,12 +389,12 @@ def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> No
     if host.directory is None:
         return
     own = own_digests(problem, ask)
-    with together():
+    with raise_together():
         write_plan(host.directory, stored, own)
         host.directory.add(plan=jsonable(stored.plan.describe()))
 
 
-def prepared_again(problem: Problem, plan: Plan, seed: int) -> Plan:
+def with_prepared_gradient(problem: Problem, plan: Plan, seed: int) -> Plan:
     """Return the plan with what the estimator keeps of the rows, which is not stored."""
     running = _in_batches(problem, plan, seed)
     gradient, gaussian = plan.setup.gradient, plan.known.gaussian
@@ -450,11 +450,11 @@ def _attempt(
     )
     plan = as_thin(plan, raw)
     if raw.out_of_time:
-        plan = plan.noted(
+        plan = plan.with_notes(
             f"max_seconds = {ask.max_seconds:g} ended the run at {raw.num_draws} draws per chain."
         )
     elif ask.max_seconds is not None and is_auto(ask.num_draws) and host.directory is not None and raw.num_draws == most:  # fmt: skip
-        plan = plan.noted(
+        plan = plan.with_notes(
             f"the run reached the {raw.num_draws} draws per chain that fit in memory before max_seconds = "
             f"{ask.max_seconds:g} passed; thin = {2 * setup.thin} continues for twice the steps."
         )

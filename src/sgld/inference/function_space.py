@@ -51,7 +51,7 @@ from ..diagnostics.hidden_mass import (
     lines_between,
     missed,
     quadrature,
-    size_of,
+    root_mean_square,
 )
 from ..model.problem import Problem, Request, is_auto
 from ..model.sums import row_values
@@ -185,7 +185,7 @@ def gradient_misses(
     def rounding(lines: np.ndarray) -> float:
         begin, end = begins[lines], ends[lines]
         beside = np.nextafter(end.astype(dtype), np.inf)
-        return 4 * size_of(rises(begin, beside) - rises(begin, end))
+        return 4 * root_mean_square(rises(begin, beside) - rises(begin, end))
 
     try:
         return missed(rises(begins, ends), integral, rounding, PANELS_BETWEEN, MAX_KINK_SHARE)

@@ -28,7 +28,7 @@ from .outcome import (
     last_positions,
     reported_draws,
     sampling_only,
-    weighed,
+    weight_by_modes,
     within_support,
 )
 from .sink import Raw
@@ -43,7 +43,7 @@ def judge_parameters(
     assert raw.z is not None
     z = np.moveaxis(raw.z, 0, 1)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
-    draws = weighed(problem, plan, within_support(problem, draws, z), z, ask.seed)
+    draws = weight_by_modes(problem, plan, within_support(problem, draws, z), z, ask.seed)
     verdict = assess(problem, plan, draws, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
     return draws.with_verdict(verdict)
 

@@ -32,7 +32,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
 from ..core.devices import check_memory
-from ..core.pytrees import Layout, leaf_names, tell_apart
+from ..core.pytrees import Layout, leaf_names, release_mistakable
 from ..core.user_code import check_repeatable
 from ..errors import UsageError, did_you_mean
 from ..model.modules import as_module, seal
@@ -247,7 +247,7 @@ def as_keep(keep: Any, problem: Problem) -> Keep | None:
             f"keep must be a function of a position, {MOMENTS!r} or None. Got {keep!r}."
             + (did_you_mean(keep, (MOMENTS,)) if isinstance(keep, str) else "")
         )
-    tell_apart(keep)
+    release_mistakable(keep)
     function = Partial(keep) if jax.tree_util.all_leaves([keep]) else keep
     function = Partial(_of_module, function)
     first, second = (_traced(function, problem) for _ in range(2))

@@ -45,7 +45,7 @@ from ..results.statistics import calling
 from ..samplers.preconditioners.kronecker import Kronecker
 from .tuning.network import optimiser_ends, prior_curvature
 from .tuning.network_rules import MAX_FISHER_ROWS
-from .tuning.parts import learnt_factors
+from .tuning.parts import estimate_factors
 
 # -- entropy -------------------------------------------------------------------------------
 
@@ -560,4 +560,4 @@ def kronecker(
     if not problem.has_rows:
         raise UsageError("kronecker needs data; a log density alone has no rows.")
     prior = np.asarray(prior_curvature(problem, problem.start), np.float64)
-    return learnt_factors(problem, problem.start[None], prior, num_rows)
+    return estimate_factors(problem, problem.start[None], prior, num_rows)

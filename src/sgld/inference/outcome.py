@@ -299,7 +299,7 @@ def regions_of_chains(
     return np.asarray(sampler.regions.group)[modes_at(problem, sampler.regions, z[:, 0])]
 
 
-def weighed(
+def weight_by_modes(
     problem: Problem, plan: Plan, draws: Draws, z: Float[np.ndarray, "chain draw d"], seed: int
 ) -> Draws:
     """Return the draws with measured masses in `draws.modes`, and weights by them.

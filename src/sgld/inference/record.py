@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.devices import sent
-from ..core.pytrees import tell_apart
+from ..core.pytrees import release_mistakable
 from ..core.user_code import digest, trace, without_addresses
 from ..data.validate import fingerprint
 from ..errors import RunError
@@ -84,7 +84,7 @@ def record(
     }
 
 
-def asked_again(directory: RunDirectory, asked: Mapping[str, Any], given: Given) -> Request:
+def stored_request(directory: RunDirectory, asked: Mapping[str, Any], given: Given) -> Request:
     """Return the Request of a run.json, with the parts given again.
 
     Raises RunError if run.json is damaged.
@@ -125,7 +125,7 @@ class Given:
         assert self.problem is not None
         if self.comparable and not has_digest(self.problem, name, value, digest):
             raise not_the_same(name)
-        tell_apart(value)
+        release_mistakable(value)
         if name in ("step_size", "temperature"):
             return as_schedule(value, name, zero=name == "temperature")
         return value.prepare(self.problem.layout) if name == "preconditioner" else value

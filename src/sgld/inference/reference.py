@@ -36,14 +36,14 @@ from jaxtyping import Array, Float, Int
 from ..approximation.known import Known
 from ..approximation.mode import dense_pays, gaussian_at_mode
 from ..core.devices import check_memory
-from ..core.progress import stage, told
+from ..core.progress import progress_shown, stage
 from ..core.validation import fraction, whole_number
 from ..core.work import Work
-from ..diagnostics.hidden_mass import standing
+from ..diagnostics.hidden_mass import remaining_doubts
 from ..diagnostics.rule import Evidence, unmixed
 from ..errors import UsageError, did_you_mean
 from ..model import sums
-from ..model.numpyro import opened
+from ..model.numpyro import resolve_model
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Problem
@@ -182,7 +182,7 @@ def resolve_target(given: Any, data: Any, init: Any, function: str) -> tuple[Any
     """
     draws = draws_of(given)
     if draws is None:
-        return opened(given, data, init)
+        return resolve_model(given, data, init)
     origin = known_of(draws.origin)
     known = origin if origin.model is None else origin.model
     if known.posterior is None:
@@ -190,7 +190,9 @@ def resolve_target(given: Any, data: Any, init: Any, function: str) -> tuple[Any
             "these draws hold no posterior (they were loaded, copied or made elsewhere); give the posterior "
             f"and its rows: sgld.{function}(posterior, data, ...)."
         )
-    posterior, data, init = opened(known.posterior, known.data if data is None else data, init)
+    posterior, data, init = resolve_model(
+        known.posterior, known.data if data is None else data, init
+    )
     if init is None and posterior.init is None and _are_positions(posterior, draws):
         init = jax.tree.map(lambda a: a[draws.healthy[0], -1], draws.position)
     return posterior, data, init
@@ -445,7 +447,7 @@ def reference(
     lengths = (num_chains, num_warmup, num_draws, thin)
     # BlackJAX mixes dtypes and ranks, and the branches of its trees look like key reuse
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
-    with told(progress, ("data", "mode", "curvature", "other modes", "sampling")):
+    with progress_shown(progress, ("data", "mode", "curvature", "other modes", "sampling")):
         with stage("data"):
             target, rows, start = resolve_target(posterior, data, init, "reference")
             problem = prepare(target, rows, start, seed=seed)
@@ -482,7 +484,7 @@ def reference(
         "seed": int(seed),
     }
     began_there = len(starts) > num_modes
-    doubts = standing(known, np.asarray(z, np.float64), exact=True, began_there=began_there)
+    doubts = remaining_doubts(known, np.asarray(z, np.float64), exact=True, began_there=began_there)
     verdict = _verdict(draws, method, info, num_chains * num_draws * thin, doubts)
     info["seconds"] = time.perf_counter() - began
     return replace(draws, verdict=verdict, info=info, origin=Origin(target, rows))

@@ -16,11 +16,18 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Int
 
-from ..core.devices import as_mesh, check_chains, differing, in_step, is_first, together
+from ..core.devices import (
+    as_mesh,
+    check_chains,
+    first_differing_process,
+    in_step,
+    is_first,
+    raise_together,
+)
 from ..core.files import reading
-from ..core.progress import SAMPLING_STAGES, aside, stage, told
-from ..core.pytrees import check_compiled, tell_apart
-from ..core.user_code import FOREIGN_ARGUMENTS, answering, of_the_user
+from ..core.progress import SAMPLING_STAGES, aside, progress_shown, stage
+from ..core.pytrees import check_compiled, release_mistakable
+from ..core.user_code import FOREIGN_ARGUMENTS, check_argument_names, user_errors
 from ..core.validation import (
     MAX_STEP,
     check_interval,
@@ -32,19 +39,27 @@ from ..core.validation import (
 )
 from ..data.source import ORDERS
 from ..errors import DataError, RunError, UsageError, did_you_mean
-from ..model.numpyro import opened
+from ..model.numpyro import resolve_model
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Problem, Request, is_auto
 from ..results.draws import Draws
 from ..results.plan import Origin, Plan
-from ..results.run_directory import RunDirectory, saying_what_is_kept
+from ..results.run_directory import RunDirectory, noting_stored_part
 from ..results.storage import HELD_DIGEST_KEY, check_kind, load, restore
 from ..samplers.schedules import as_schedule, check_values
 from ..typing import Estimator, Noise, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .kept import as_keep, check_moments
-from .record import Given, asked_again, check_given, check_unchanged, elsewhere, record, saved_keep
+from .record import (
+    Given,
+    check_given,
+    check_unchanged,
+    elsewhere,
+    record,
+    saved_keep,
+    stored_request,
+)
 from .tuning.cost import check_asked
 from .tuning.noise import check_noise
 from .tuning.plan import make_plan
@@ -91,7 +106,9 @@ def check_request(ask: Request, ess: Any) -> None:
             f"order must be 'auto' or one of {', '.join(ORDERS)}. Got {ask.order!r}."
             + did_you_mean(ask.order, ORDERS)
         )
-    tell_apart(ask.sampler, ask.gradient, ask.preconditioner, ask.step_size, ask.temperature)
+    release_mistakable(
+        ask.sampler, ask.gradient, ask.preconditioner, ask.step_size, ask.temperature
+    )
     contracts = {"sampler": "step", "gradient": "at", "preconditioner": "prepare"}
     for name, method in contracts.items():
         value = getattr(ask, name)
@@ -111,7 +128,7 @@ def check_request(ask: Request, ess: Any) -> None:
         value = getattr(ask, name)
         schedule = None if is_auto(value) else as_schedule(value, name, zero=zero)
         if schedule is not None and not is_number(value):
-            with of_the_user(name):
+            with user_errors(name):
                 check_values(schedule, 0, name)
     if is_number(ask.temperature) and ask.temperature > MAX_TEMPERATURE:
         raise UsageError(
@@ -154,7 +171,7 @@ def check_always(problem: Problem, ask: Request) -> None:
 # -- sample --------------------------------------------------------------------------------
 
 
-@answering(FOREIGN_ARGUMENTS)
+@check_argument_names(FOREIGN_ARGUMENTS)
 def sample(
     posterior: Posterior | Callable[..., Any],
     data: Any = None,
@@ -317,10 +334,14 @@ def begin(
     the draws' info.
     """
     mesh = None if mesh is None else as_mesh(mesh)
-    with in_step(mesh), told(progress and is_first(), SAMPLING_STAGES), ExitStack() as held:
-        with stage("data"), together():
+    with (
+        in_step(mesh),
+        progress_shown(progress and is_first(), SAMPLING_STAGES),
+        ExitStack() as held,
+    ):
+        with stage("data"), raise_together():
             check_interval(checkpoint_every)
-            posterior, data, init = opened(posterior, data, init)
+            posterior, data, init = resolve_model(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess, mesh)
         kept = as_keep(keep, problem)
         check_moments(kept, ask, ess)
@@ -330,7 +351,7 @@ def begin(
         if path is not None:
             asked = {**asked, **record(problem, ask, ess, kept)}
             directory = RunDirectory(path, writes=is_first())
-            with together():  # the other processes read what the first has written
+            with raise_together():  # the other processes read what the first has written
                 directory.create(overwrite)
                 held.enter_context(directory)
                 directory.begin(asked)
@@ -341,14 +362,14 @@ def begin(
                 on_start()
         facts = asked.get("facts") or {}
         host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=facts, planned=planned)
-        with _discard_on_failure(directory), saying_what_is_kept(directory, argument):
+        with _discard_on_failure(directory), noting_stored_part(directory, argument):
             draws = execute(problem, ask, ess, host)
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
 
 
 def _check_path(path: Any) -> None:
     """Raise UsageError if only some processes got a `path`."""
-    other = differing(str(path is None))
+    other = first_differing_process(str(path is None))
     if other is not None:
         raise UsageError(
             f"only one of the processes 0 and {other} got a path; give it to all processes: the first writes, and the "
@@ -374,20 +395,20 @@ def _discard_on_failure(directory: RunDirectory | None) -> Iterator[None]:
 def _checked(
     posterior: Any, data: Any, init: Any, ask: Request, ess: int | None, mesh: Any
 ) -> Problem:
-    with together():
+    with raise_together():
         check_request(ask, ess)
         check_noise(ask)
         if mesh is not None:
             check_chains(mesh, ask.chains())
     problem = prepare(posterior, data, init, seed=ask.seed, mesh=mesh)
-    with together():
+    with raise_together():
         check_batch(problem, ask.batch_size)
         check_always(problem, ask)
     first = as_schedule(ask.temperature, "temperature", zero=True)(0)
     return problem.at_temperature(problem.array(float(first)))
 
 
-def go_on(
+def continue_run(
     path: str | Path,
     posterior: Posterior | None = None,
     data: Any = None,
@@ -406,7 +427,7 @@ def go_on(
     """Continue a killed or interrupted run; `sgld.regression.fit.resume` takes formula runs."""
     mesh = None if mesh is None else as_mesh(mesh)
     with in_step(mesh):
-        with together():
+        with raise_together():
             check_interval(checkpoint_every)
         directory, asked = _found(path, mesh)
     check_kind(directory)
@@ -421,17 +442,17 @@ def go_on(
         "sampler": sampler, "step_size": schedule, "temperature": temperature, "gradient": gradient,
         "preconditioner": preconditioner,
     }  # fmt: skip
-    ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
+    ask, ess = stored_request(directory, asked, Given(given)), asked.get("ess")
     with (
         in_step(mesh),
-        told(progress and is_first(), SAMPLING_STAGES),
+        progress_shown(progress and is_first(), SAMPLING_STAGES),
         reading(path),
         ExitStack() as held,
     ):
-        with stage("data"), together():
-            posterior, data, init = opened(posterior, data, init)
+        with stage("data"), raise_together():
+            posterior, data, init = resolve_model(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess, mesh)
-        with together():
+        with raise_together():
             check_given(problem, asked, ask, given)
         kept = as_keep(saved_keep(directory, asked, keep), problem)
         now = record(problem, ask, ess, kept)
@@ -439,10 +460,10 @@ def go_on(
         directory.elsewhere = moved is not None
         facts = asked.get("facts") or {}
         host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept, facts=facts)
-        with together():
+        with raise_together():
             check_unchanged(directory, asked, now)
             held.enter_context(directory)
-        with saying_what_is_kept(directory):
+        with noting_stored_part(directory):
             draws = execute(problem, ask, ess, host)
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
 
@@ -468,16 +489,16 @@ def _found(path: str | Path, mesh: Mesh | None) -> tuple[RunDirectory, dict[str,
     Raises RunError if there is no such run, or if processes found different runs.
     """
     directory = RunDirectory(path, writes=is_first())
-    with together():
+    with raise_together():
         if not directory.path.is_dir():
             raise RunError(f"{path} is not a directory.")
         directory.take_up()
         if mesh is not None:  # the other processes read what the first has written
             with directory:
                 directory.settle()
-    with together():
+    with raise_together():
         asked, finished = directory.begun(), directory.finished()
-    other = differing(f"{asked.get('id')} {finished}")
+    other = first_differing_process(f"{asked.get('id')} {finished}")
     if other is not None:
         raise RunError(
             f"processes 0 and {other} found different runs at {path}; give all processes the same directory on a "

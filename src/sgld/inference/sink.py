@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..core.devices import differing, like, on_host, sent, together
+from ..core.devices import first_differing_process, like, on_host, raise_together, sent
 from ..diagnostics.exact_rule import Trajectories
 from ..diagnostics.function_space.predictions import Kind
 from ..diagnostics.gradient_noise import noise_level, probe_cost, rows_for
@@ -309,7 +309,7 @@ class Sink:
             return
         per_chunk = self._per_chunk()
         if self.count - self.flushed >= per_chunk:
-            with together():
+            with raise_together():
                 self._flush(self.directory, per_chunk)
 
     def _flush(self, directory: RunDirectory, per_chunk: int) -> None:
@@ -367,7 +367,7 @@ class Sink:
         pending = self._between(self.flushed, self.count)
         arrays |= {f"pending_{name}": values for name, values in pending.items()}
         head = {"kernel": digest, "chunks": self.chunks, "every": self.positions.every}
-        with together():
+        with raise_together():
             self.directory.write_checkpoint(head, {**arrays, **phases.arrays()})
 
     def raw(self, num_draws: int, carry: Carry, num_steps: int) -> Raw:
@@ -416,12 +416,12 @@ def restore(sink: Sink, carry: Carry, phases: Phases, digest: str) -> Carry:
     directory = sink.directory
     if directory is None:
         return carry
-    with together():
+    with raise_together():
         found = directory.read_checkpoint()
         if found is not None:
             carry = _restored(sink, carry, phases, digest, directory, *found)
         step, run = int(carry.step), directory.id
-    other = differing(f"{run} {directory.attempt} {step} {sink.count}")
+    other = first_differing_process(f"{run} {directory.attempt} {step} {sink.count}")
     if other is not None:
         raise RunError(
             f"processes 0 and {other} found different states of {directory.path} (here attempt "

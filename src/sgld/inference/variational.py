@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int
 
 from ..approximation.laplace import Laplace
 from ..approximation.mode import MAX_NEWTON_DIM, dense_pays, gaussian_at_mode
-from ..core.progress import stage, told
+from ..core.progress import progress_shown, stage
 from ..core.validation import check_seed, positive_number, whole_number
 from ..core.work import Work
 from ..diagnostics import stein
@@ -311,7 +311,7 @@ def bayes_by_backprop(
     """
     began = time.perf_counter()
     _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, init_sd)
-    with told(progress):
+    with progress_shown(progress):
         with stage("data"):
             everything = prepare(posterior, data, init, seed=seed)
         rows = batch_size or min(DEFAULT_STEP_ROWS, everything.num_data)

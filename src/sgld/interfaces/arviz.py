@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from ..core.progress import stage, told
+from ..core.progress import progress_shown, stage
 from ..core.pytrees import leaf_names
 from ..core.validation import check_seed, whole_number
 from ..core.versions import legacy_inference_data
@@ -33,7 +33,7 @@ RESAMPLED_NOTE = (
 
 def to_arviz(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) -> DataTree:
     """Compute `Draws.to_arviz`."""
-    with told(how.pop("progress", True), summary=False):
+    with progress_shown(how.pop("progress", True), summary=False):
         with stage("loading ArviZ"):
             from xarray import DataTree
 
@@ -44,7 +44,7 @@ def to_arviz(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) 
 def to_inferencedata(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) -> Any:
     """Compute `Draws.to_inferencedata`."""
     container = legacy_inference_data()
-    with told(how.pop("progress", True), summary=False):
+    with progress_shown(how.pop("progress", True), summary=False):
         return container(**groups(draws, posterior, data, **how))
 
 

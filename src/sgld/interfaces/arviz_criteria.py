@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import logsumexp
 
-from ..core.progress import counted, stage, told
+from ..core.progress import progress_shown, report_count, stage
 from ..core.validation import check_seed, whole_number
 from ..core.versions import compare_weights, elpd_data
 from ..errors import UsageError
@@ -393,7 +393,7 @@ def _criterion(
     whole_number("max_draws", max_draws, 100)
     check_seed(seed)
     check_target(draws, kind)
-    with told(progress), stage(kind):
+    with progress_shown(progress), stage(kind):
         subject = subject_of(draws, posterior, data)
         rows = subject.needed_rows(kind)
         chosen = choose(draws, max_draws)
@@ -447,7 +447,7 @@ def _over(
     size, parts = rows.block(draws), []
     for start in range(0, len(numbers), size):
         parts.append(function(numbers[start : start + size]))
-        counted(min(start + size, len(numbers)), len(numbers), "rows")
+        report_count(min(start + size, len(numbers)), len(numbers), "rows")
     return parts
 
 

@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 from ..core.pytrees import leaf_names
 from ..data.mapped import OnDisk
 from ..errors import UsageError
-from ..model.modules import for_modules
-from ..model.numpyro import opened
+from ..model.modules import with_modules
+from ..model.numpyro import resolve_model
 from ..model.numpyro_plates import Density, Prior, Program, Report
 from ..model.numpyro_sites import Site, log_prob, plate_sizes, sample_sites
 from ..model.posterior import Posterior
@@ -110,10 +110,10 @@ def subject_of(
             "these draws do not know their posterior (they were loaded, copied or made elsewhere). Pass it with its rows "
             "as posterior= and data=; for a NumPyro model, pass posterior=model and its arguments as data."
         )
-    posterior, data, _ = opened(posterior, data, None)
+    posterior, data, _ = resolve_model(posterior, data, None)
     if not isinstance(posterior, Posterior):
         raise UsageError(f"posterior must be an sgld.Posterior. Got {type(posterior).__name__}.")
-    posterior = for_modules(posterior, draws.position)
+    posterior = with_modules(posterior, draws.position)
     seed = int(draws.info.get("seed") or 0)
     written = subject_of_program(posterior, data, seed)
     if written is not None:

@@ -24,7 +24,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from ..core.progress import SAMPLING_STAGES, told
+from ..core.progress import SAMPLING_STAGES, progress_shown
 from ..core.validation import check_tolerance, fraction, positive_number, unmasked, whole_number
 from ..errors import DataError, UsageError, did_you_mean
 from ..inference.sample import sample
@@ -114,7 +114,7 @@ def show_fit_progress(estimator: Any, rows: int, columns: int) -> Iterator[None]
         yield
         return
     began = time.monotonic()
-    with told(True, SAMPLING_STAGES, summary=False):
+    with progress_shown(True, SAMPLING_STAGES, summary=False):
         yield
     if sys.stderr is not None:
         seconds = time.monotonic() - began

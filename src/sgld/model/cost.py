@@ -55,7 +55,7 @@ FREE_OPERATIONS = frozenset({
 })  # fmt: skip
 
 
-class Price(NamedTuple):
+class Cost(NamedTuple):
     """Predicted seconds: of each evaluation, and shared by many at once."""
 
     each: float
@@ -66,15 +66,15 @@ class Price(NamedTuple):
         return self.shared + count * self.each
 
 
-def gradient_price(problem: Problem) -> Price:
+def gradient_cost(problem: Problem) -> Cost:
     """Return the cost of the log posterior density and its gradient over all rows."""
     return _traced_cost(_posterior, problem.as_one_batch())
 
 
-def row_price(problem: Problem) -> float:
+def row_cost(problem: Problem) -> float:
     """Return the part of that cost that one row adds."""
     prior = _traced_cost(_prior, problem).each
-    return max(0.0, gradient_price(problem).each - prior) / max(1, problem.num_data)
+    return max(0.0, gradient_cost(problem).each - prior) / max(1, problem.num_data)
 
 
 @jax.jit
@@ -95,7 +95,7 @@ def _prior(problem: Problem, z: Any) -> Any:
     return jax.value_and_grad(problem.log_prior)(z)
 
 
-def _traced_cost(function: Any, problem: Problem) -> Price:
+def _traced_cost(function: Any, problem: Problem) -> Cost:
     """Return the cost of a jitted function of the problem and z, from its cached trace."""
     jaxpr = function.trace(problem, _free(problem)).jaxpr.jaxpr
     return _jaxpr_cost(jaxpr, [False] * (len(jaxpr.invars) - 1) + [True])
@@ -105,7 +105,7 @@ def _free(problem: Problem) -> Any:
     return jax.ShapeDtypeStruct((problem.dimension,), problem.layout.dtype)
 
 
-def priced(function: Callable[..., Any], *shapes: Any) -> Price:
+def cost_of(function: Callable[..., Any], *shapes: Any) -> Cost:
     """Return the cost of calling `function`, without computing or compiling anything.
 
     Work that does not depend on its arguments is left out: XLA moves it out of the calling loop.
@@ -114,7 +114,7 @@ def priced(function: Callable[..., Any], *shapes: Any) -> Price:
     return _jaxpr_cost(jaxpr, [True] * len(jaxpr.invars))
 
 
-def _jaxpr_cost(jaxpr: Any, moving: Sequence[bool]) -> Price:
+def _jaxpr_cost(jaxpr: Any, moving: Sequence[bool]) -> Cost:
     """Return the cost of a jaxpr; `moving` marks the arguments that change between calls."""
     each = shared = 0.0
     changes = {id(v) for v, m in zip(jaxpr.invars, moving, strict=True) if m}
@@ -134,7 +134,7 @@ def _jaxpr_cost(jaxpr: Any, moving: Sequence[bool]) -> Price:
             price = _jaxpr_cost(one, given if same else [True] * len(one.invars))
             each, shared = each + turns * price.each, shared + turns * price.shared
         shared += turns * TURN_SECONDS if turns > 1 else 0.0
-    return Price(each, shared)
+    return Cost(each, shared)
 
 
 def _turns(equation: Any) -> int:

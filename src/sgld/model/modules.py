@@ -288,7 +288,7 @@ def holds_network(tree: PyTree) -> bool:
 
 @as_pytree
 @dataclass(frozen=True)
-class Overheard:
+class ModuleOutputs:
     """The outputs of the position's modules in a log likelihood, as `predict` of a Posterior.
 
     The log likelihood receives modules that record their outputs. It raises any error of that function
@@ -335,7 +335,7 @@ class _RecordingModule:
         return jax.tree.map(lambda leaf: leaf + self._shift, found)
 
 
-def for_modules(posterior: Any, position: PyTree) -> Any:
+def with_modules(posterior: Any, position: PyTree) -> Any:
     """Return the Posterior with functions that receive modules where `position` holds Networks."""
     if not holds_network(position):
         return posterior
@@ -349,7 +349,7 @@ def for_modules(posterior: Any, position: PyTree) -> Any:
         if part.last:
             wrapped["predict"] = None  # a regression on features, judged by its parameters
     elif posterior.predict is None and posterior.log_likelihood is not None:
-        wrapped["predict"] = Overheard(posterior.log_likelihood)
+        wrapped["predict"] = ModuleOutputs(posterior.log_likelihood)
     return replace(posterior, init=seal(posterior.init), **wrapped)
 
 

@@ -122,7 +122,7 @@ def from_numpyro(
     return posterior, init
 
 
-def opened(posterior: Any, data: Any, init: Any) -> tuple[Any, Any, Any]:
+def resolve_model(posterior: Any, data: Any, init: Any) -> tuple[Any, Any, Any]:
     """Return the arguments of `sgld.sample` with a NumPyro model converted and held data explicit."""
     if not isinstance(posterior, Posterior):
         # a model can only come from a library that is loaded

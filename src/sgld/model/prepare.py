@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..core.devices import check_device, together
+from ..core.devices import check_device, raise_together
 from ..core.pytrees import Layout, count_posterior, leaf_names
-from ..core.user_code import check_repeatable, of_the_user
+from ..core.user_code import check_repeatable, user_errors
 from ..core.validation import (
     check_seed,
     unmasked,
@@ -34,8 +34,8 @@ from ..core.versions import bound_constants, warn_of_slow_versions
 from ..data.validate import as_source
 from ..errors import DataError, SGLDWarning, UsageError
 from . import sums
-from .modules import for_modules, refuse_statistics, seal
-from .numpyro import opened
+from .modules import refuse_statistics, seal, with_modules
+from .numpyro import resolve_model
 from .posterior import Posterior
 from .problem import Problem, Target
 
@@ -167,7 +167,7 @@ SUM_REMEDIES = {
 
 def check_scalar(name: str, function: Callable, *arguments: Any) -> None:
     """Raise UsageError unless a function returns one floating-point number, without computing it."""
-    with of_the_user(name):
+    with user_errors(name):
         found = jax.eval_shape(function, *arguments)
     shape, dtype = getattr(found, "shape", None), getattr(found, "dtype", None)
     if shape is None or dtype is None:
@@ -297,7 +297,7 @@ def prepare(
     posterior: Posterior, data: Any, init: Any, *, seed: int = 0, mesh: Any = None
 ) -> Problem:
     """Return the checked problem of a call, all rows in one batch; raise UsageError or DataError."""
-    with together():  # an error of one process must not leave the others waiting for its rows
+    with raise_together():  # an error of one process must not leave the others waiting for its rows
         posterior, data, layout, free = _given(posterior, data, init, seed)
     source = None if data is None else as_source(data, seed, mesh)
     posterior = with_probe_rows(posterior, None if source is None else source.take(0))
@@ -314,7 +314,7 @@ def _given(posterior: Any, data: Any, init: Any, seed: int) -> tuple[Posterior, 
     check_seed(seed)
     check_device()
     warn_of_slow_versions()
-    posterior, data, init = opened(posterior, data, init)
+    posterior, data, init = resolve_model(posterior, data, init)
     if not isinstance(posterior, Posterior):
         raise UsageError(f"posterior must be an sgld.Posterior. Got {type(posterior).__name__}.")
     if (data is None) != (posterior.log_likelihood is None):
@@ -328,7 +328,7 @@ def _given(posterior: Any, data: Any, init: Any, seed: int) -> tuple[Posterior, 
         raise UsageError("init is missing: give a position (a pytree of arrays) to start from.")
     refuse_statistics(init)
     init = seal(init)
-    posterior = for_modules(posterior, init)
+    posterior = with_modules(posterior, init)
     free = posterior.unconstrain(jax.tree_util.tree_map_with_path(_inexact, _in_single(init)))
     layout = Layout.of(free)
     return posterior, data, layout, free
@@ -375,7 +375,7 @@ def _check_model(problem: Problem) -> None:
         if own:
             check_repeatable("log_likelihood", likelihood, position, row)
             check_contract(posterior, position, row, problem.num_data)
-    with of_the_user("the gradient of the log density"):
+    with user_errors("the gradient of the log density"):
         if (
             problem.has_rows
             and problem.dimension >= FIRST_ROWS_DIM

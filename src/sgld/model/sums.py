@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..core.devices import known_now, on_host
+from ..core.devices import is_concrete, on_host
 from ..core.files import read_json
-from ..core.progress import check_time, counted
+from ..core.progress import check_time, report_count
 from ..core.pytrees import as_pytree
 from ..data.mapped import OnDisk
 from ..data.memory import AlwaysIn, InMemory
@@ -95,7 +95,7 @@ def spread(*, prior: bool) -> Callable[[F], F]:
         @wraps(function)
         def called(problem: Problem, *arguments: Any) -> Any:
             rows = spread_over(problem)
-            if rows is None or not known_now(problem, arguments):
+            if rows is None or not is_concrete(problem, arguments):
                 return function(problem, *arguments)
             parts = _mapped(rows, problem, _worker_pieces(rows), called, arguments)
             total = jax.tree.map(
@@ -247,7 +247,7 @@ def each_row(
     if rows is not None:
         for numbers, seen in each_row_of_workers(rows, problem, look, given, width):
             done += len(numbers)
-            counted(done, N, "rows")
+            report_count(done, N, "rows")
             yield numbers, seen
         return
     pieces = problem.source.with_batches(max(1, min(N, GRADIENT_NUMBERS // width)), "reshuffle")
@@ -259,7 +259,7 @@ def each_row(
         )  # fmt: skip
         numbers, seen, counts = (on_host(part) for part in found)
         done += int(counts.sum())
-        counted(done, N, "rows")
+        report_count(done, N, "rows")
         yield numbers[counts], seen[counts]
 
 

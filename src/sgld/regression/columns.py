@@ -31,7 +31,7 @@ DESIGN_ROWS_AT_ONCE = 65_536
 MIN_LARGE_BYTES = 2**25  # bytes of a design from which a tenth of a second of collection pays
 
 
-def give_back(x: Float[np.ndarray, "N p"]) -> None:
+def release_memory(x: Float[np.ndarray, "N p"]) -> None:
     """Free the memory of the table of a large design, because formulaic's caches are cyclic."""
     if x.nbytes >= MIN_LARGE_BYTES:
         gc.collect()

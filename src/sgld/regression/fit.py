@@ -17,11 +17,11 @@ from jax.sharding import Mesh
 from jaxtyping import ArrayLike, Int
 
 from ..core.files import reading
-from ..core.progress import SAMPLING_STAGES, stage, told
-from ..core.user_code import FOREIGN_ARGUMENTS, answering
+from ..core.progress import SAMPLING_STAGES, progress_shown, stage
+from ..core.user_code import FOREIGN_ARGUMENTS, check_argument_names
 from ..core.validation import positive
 from ..data.mapped import OnDisk, Workers
-from ..data.table_source import TableSource, table_again
+from ..data.table_source import TableSource, stored_table
 from ..data.tables import as_table
 from ..errors import RunError, UsageError, did_you_mean, need
 from ..inference import sample as runs
@@ -210,7 +210,7 @@ def read(
 SAMPLERS = ("sgld",)
 
 
-@answering(
+@check_argument_names(
     {**FOREIGN_ARGUMENTS, **dict.fromkeys(("path", "run_dir", "output_dir", "save_dir"), "out")}
 )
 def fit(
@@ -316,7 +316,7 @@ def fit(
         num_chains, num_draws, "auto", "auto", seed, max_steps, max_seconds,
     )  # fmt: skip
     mapped = None if workers is None else Workers(workers)
-    with told(progress, SAMPLING_STAGES):
+    with progress_shown(progress, SAMPLING_STAGES):
         with stage("data"):
             place = {"sep": sep, "decimal": decimal, "table": table, "database": database}
             columns = {"weights": weights, "trials": trials}
@@ -363,10 +363,10 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
             return streamed_of(source, spec, int(_part(run_json, "seed"))).model(
                 spec, progress=False
             )
-        return FormulaModel.from_spec(_part(run_json, "model"), table_again(source))
+        return FormulaModel.from_spec(_part(run_json, "model"), stored_table(source))
 
 
-@answering(
+@check_argument_names(
     {"step_size": "schedule", "model": "posterior", "dataset": "data"},
     {"where": "give sgld.networks.part(init, where) as init"},
 )
@@ -436,7 +436,7 @@ def resume(
         if asked.get("kind") == "formula":
             model = model_of_run(asked)
             posterior, data = model.posterior, model.data
-    return runs.go_on(
+    return runs.continue_run(
         path,
         posterior,
         data,

@@ -31,10 +31,16 @@ from ..errors import need
 from ..model.posterior import Labels, Posterior
 from ..typing import PredictionKind
 from . import design as designs
-from .columns import give_back, mean_and_sd, standardised
+from .columns import mean_and_sd, release_memory, standardised
 from .design import OtherColumns, learn_again
 from .families import Family, check_trials, find_family
-from .identifiability import check_columns, check_magnitudes, check_names, near_collinear, separated
+from .identifiability import (
+    check_columns,
+    check_magnitudes,
+    check_names,
+    near_collinear,
+    separation_notes,
+)
 from .predictive import predict_rows
 from .priors import (
     DEFAULT_PRIOR_SDS,
@@ -176,8 +182,8 @@ class FormulaModel:
         columns = {"weights": weights, "trials": trials, "missing": missing}
         rows = rows_of(as_table(table() if callable(table) else table), formula, kind, columns)
         (state, x, y, _), extra = rows.design, rows.extra
-        notes = separated(kind.name, rows.levels or (), x, y, state, extra)
-        give_back(x)
+        notes = separation_notes(kind.name, rows.levels or (), x, y, state, extra)
+        release_memory(x)
         check_names((*state["names"], *kind.dispersion))
         check_magnitudes(np.column_stack([y]), [state["outcome"]])
         check_magnitudes(x, state["names"])
@@ -232,7 +238,7 @@ class FormulaModel:
         state, x, y, _ = rows.design
         if state["names"] != spec["design"]["names"]:
             raise OtherColumns(state["names"], spec["design"]["names"])
-        notes = separated(kind.name, rows.levels or (), x, y, state, rows.extra)
+        notes = separation_notes(kind.name, rows.levels or (), x, y, state, rows.extra)
         notes += near_collinear(
             x, state["names"], np.asarray(spec["center"]), np.asarray(spec["scale"])
         )

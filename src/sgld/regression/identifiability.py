@@ -228,7 +228,7 @@ NO_ZERO_FAMILIES = (
 NO_ONE_FAMILIES = ("bernoulli", "binomial")
 
 
-def separated(
+def separation_notes(
     family: str,
     levels: Sequence[str],
     x: Float[np.ndarray, "N p"],

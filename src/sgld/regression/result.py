@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..core.progress import counted, stage
+from ..core.progress import report_count, stage
 from ..core.validation import fraction
 from ..data.cache import stamp_of
 from ..data.delimited import renumbered
@@ -226,7 +226,7 @@ class Predicting:
         for number, table in enumerate(rows.pieces(columns, self.rows_at_once)):
             if rows.num_rows:
                 rate = first / (time.monotonic() - began) if first else 0.0
-                counted(first, rows.num_rows, "rows", rate=rate)
+                report_count(first, rows.num_rows, "rows", rate=rate)
             whole, keep = table, np.ones(len(table), bool)
             if drops:
                 whole, keep = complete(table, columns[len(ids) :])

@@ -33,23 +33,23 @@ from jaxtyping import Float, Int
 from ..core.files import read_json, write_json
 from ..data.cache import Cache, key_of, stamp_of
 from ..data.convert import (
-    Kept,
-    bytes_told,
+    CachedRows,
+    cached_rows,
     check_unchanged,
     convert,
-    fewer,
-    kept_rows,
+    drop_rows,
     merge,
-    rows_told,
+    report_bytes,
+    report_rows,
 )
 from ..data.databases import DuckDB
 from ..data.delimited import renumbered
 from ..data.mapped import Workers
-from ..data.readers import Leaf, Learned, Piece
+from ..data.readers import ColumnStatistics, Leaf, Piece
 from ..data.table_source import Chained, TableSource
 from ..errors import DataError, RunError, UsageError
 from .blocks import Block, BlockDesign, Blocks
-from .columns import give_back
+from .columns import release_memory
 from .design import Design, OtherColumns
 from .families import Family, find_family
 from .formula import FormulaModel
@@ -251,7 +251,7 @@ class Streamed:
         found: list[dict[str, Any]] = []
         for source, gone in zip(self.sources, self.dropped, strict=True):
             found.append({
-                "content": [self.cache.content(path, bytes_told) for path in source.files()],
+                "content": [self.cache.content(path, report_bytes) for path in source.files()],
                 "query": source.data if source.is_query else None,
                 "table": source.table,
             })  # fmt: skip
@@ -314,10 +314,10 @@ class Streamed:
                 self.family.check(np.concatenate([part.y, ends]), state["outcome"])
                 columns.add(part.x)
                 outcome.add(part, extra)
-            rows_told(block.first + len(block.keep), self.blocks.table.num_rows or 0)
+            report_rows(block.first + len(block.keep), self.blocks.table.num_rows or 0)
         check_unchanged(stamps)
         self._count = count
-        give_back(np.empty((0, 0)))
+        release_memory(np.empty((0, 0)))
         return self._spec(known, columns, outcome)
 
     def _spec(self, known: Spec, columns: Columns, outcome: Outcome) -> Spec:
@@ -376,7 +376,7 @@ class Streamed:
         rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         return rows, np.concatenate(numbers), read
 
-    def kept(self, spec: Spec) -> tuple[Kept, Any]:
+    def kept(self, spec: Spec) -> tuple[CachedRows, Any]:
         """Return the rows in the cache, and the structure of one."""
         reader = _Reader(self, spec)
 
@@ -384,16 +384,16 @@ class Streamed:
             stamps = {path: stamp_of(path) for source in self.sources for path in source.files()}
             before = self._before(spec)
             if before is None:
-                found = convert(reader, folder, self.seed, "drop", rows_told)
+                found = convert(reader, folder, self.seed, "drop", report_rows)
             elif len(self.dropped[-1]):
-                found = fewer(before, self.dropped[-1], reader, folder, self.seed, rows_told)
+                found = drop_rows(before, self.dropped[-1], reader, folder, self.seed, report_rows)
             else:
                 last = _Reader(self.last(), spec)
-                found = merge(before, last, folder, self.seed, rows_told)
+                found = merge(before, last, folder, self.seed, report_rows)
             check_unchanged(stamps)
             return found
 
-        found = kept_rows(self.cache, self._decides(spec), write, known=self.known)
+        found = cached_rows(self.cache, self._decides(spec), write, known=self.known)
         if self._count not in (None, found.manifest["num_data"]):
             raise DataError(
                 f"{reader.name}: the query gave {self._count:,} complete rows, and {found.manifest['num_data']:,} when it "
@@ -406,15 +406,15 @@ class Streamed:
         decides = {name: value for name, value in spec.items() if name != "prior"}
         return {**decides, "seed": self.seed, "parts": self.contents}
 
-    def _before(self, spec: Spec) -> Kept | None:
+    def _before(self, spec: Spec) -> CachedRows | None:
         """Return the cached rows before the last change, or rows to make them from, or None."""
         before = self.before()
         if before is None:
             return None
         key = key_of(before._decides(spec))
-        manifest = self.cache.found(key, bytes_told)
+        manifest = self.cache.found(key, report_bytes)
         if manifest is not None:
-            return Kept(self.cache.folder / key, manifest, None)
+            return CachedRows(self.cache.folder / key, manifest, None)
         return None if before._before(spec) is None else before.kept(spec)[0]
 
     def before(self) -> Streamed | None:
@@ -452,7 +452,7 @@ class _Reader:
 
     def __init__(self, streamed: Streamed, spec: Spec) -> None:
         self.streamed, self.spec = streamed, spec
-        self.name, self.learned = streamed.formula, list[Learned]()
+        self.name, self.learned = streamed.formula, list[ColumnStatistics]()
         given, names = streamed.given, spec["design"]["names"]
         more = {"offset": any(e.startswith("offset(") for e in spec["design"]["factors"])}
         more |= {"trials": given["trials"] is not None, "weight": given["weights"] is not None}

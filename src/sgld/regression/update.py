@@ -28,16 +28,16 @@ from jaxtyping import Int
 from ..approximation.gradient_noise import TUNING_STREAM
 from ..approximation.laplace import Laplace
 from ..core.files import reading
-from ..core.progress import SAMPLING_STAGES, stage, told
+from ..core.progress import SAMPLING_STAGES, progress_shown, stage
 from ..data.convert import check_drop, renumbered_drop
 from ..data.mapped import OnDisk
 from ..data.memory import InMemory
 from ..data.source import generator
-from ..data.table_source import TableSource, appended, as_grown, table_again, without
+from ..data.table_source import TableSource, append_rows, parts_record, stored_table, without
 from ..errors import DataError, RunError, UsageError
 from ..inference import sample as runs
-from ..inference.execute import prepared_again
-from ..inference.record import Given, asked_again
+from ..inference.execute import with_prepared_gradient
+from ..inference.record import Given, stored_request
 from ..inference.tuning.plan import make_plan
 from ..model import sums
 from ..model.problem import Problem, Request
@@ -129,13 +129,13 @@ def update(
         raise RunError(f"{run} is not a finished sgld.fit run on a file, so it cannot be updated. Run sgld.fit again.")  # fmt: skip
     _check_formula(str(asked.get("formula")))
     more = None if new is None else TableSource.like(asked["data"], new, sep, decimal)
-    with told(progress, SAMPLING_STAGES):
+    with progress_shown(progress, SAMPLING_STAGES):
         with stage("data"), reading(run):
             grown = (
                 partial(_grown_on_disk, progress=progress) if is_on_disk(asked["data"]) else _grown
             )
             model, changed, source = grown(asked, more, rows)
-            before, ask = plan_of(directory), asked_again(directory, asked, Given({}))
+            before, ask = plan_of(directory), stored_request(directory, asked, Given({}))
 
         def plan(problem: Problem, ask: Request) -> Plan:
             found = None if before is None else _moved(problem, before, changed, ask)
@@ -167,12 +167,12 @@ def _grown(
     asked: dict[str, Any], source: TableSource | None, rows: Int[np.ndarray, " m"]
 ) -> tuple[FormulaModel, Changed, dict[str, Any]]:
     """Return the model on the current rows, the changed rows, and the origin of the data."""
-    old, second = table_again(asked["data"])(), None
+    old, second = stored_table(asked["data"])(), None
     table = without(old, rows) if len(rows) else old
     stayed = table.num_rows
     if source is not None:
         more, digest = source.read()
-        table, second = appended(table, more, source.data), source.as_json(digest)
+        table, second = append_rows(table, more, source.data), source.as_json(digest)
     with _explain_changed_columns(asked):
         model = FormulaModel.from_spec(asked["model"], table)
     added = _numbers(model) >= stayed
@@ -183,7 +183,7 @@ def _grown(
         gone = np.isin(_numbers(before), rows)
         removed, numbers = pick(before.data, gone), np.flatnonzero(gone)
     changed = Changed(pick(model.data, added), removed, np.flatnonzero(added), numbers)
-    return model, changed, as_grown(asked["data"], second, rows)
+    return model, changed, parts_record(asked["data"], second, rows)
 
 
 @contextlib.contextmanager
@@ -229,7 +229,7 @@ def _grown_on_disk(
             streamed.check_levels(spec)
     model = streamed.model(spec, progress)
     first = model.num_data + model.num_dropped - read
-    told = as_grown({"path": stored["path"]}, new, rows)
+    told = parts_record({"path": stored["path"]}, new, rows)
     grown = {**told, "parts": parts if new is None else [*parts, new], **ON_DISK}
     none = _rows_numbered(model, rows[:0])
     added, removed = (none if part is None else part for part in (added, removed))
@@ -287,7 +287,7 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
     )
     plan = replace(before, setup=setup, known=known, num_data=problem.num_data, predicted=None)
     notes = (note, *(told for told in before.notes if not told.startswith(CENTRE_MOVED_NOTE)))
-    return prepared_again(problem, replace(plan, notes=notes), ask.seed)
+    return with_prepared_gradient(problem, replace(plan, notes=notes), ask.seed)
 
 
 def _influential_rows(part: Problem, wider: Laplace, seed: int) -> Int[np.ndarray, " m"] | None:

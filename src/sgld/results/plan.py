@@ -237,7 +237,7 @@ class Plan:
         setup = self.setup.scaled(self.num_data / int(num_data))
         return replace(self, setup=setup, num_data=int(num_data))
 
-    def noted(self, *notes: str) -> Plan:
+    def with_notes(self, *notes: str) -> Plan:
         """Return the same plan with more notes."""
         return replace(self, notes=(*self.notes, *notes))
 

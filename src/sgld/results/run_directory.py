@@ -480,7 +480,7 @@ class RunDirectory:
 
 
 @contextmanager
-def saying_what_is_kept(directory: RunDirectory | None, argument: str = "path") -> Iterator[None]:
+def noting_stored_part(directory: RunDirectory | None, argument: str = "path") -> Iterator[None]:
     """Add a note to a KeyboardInterrupt that says what is stored of the run.
 
     `argument` is the name of the argument for the directory.

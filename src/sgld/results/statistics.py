@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtri
 
-from ..core.user_code import COMPILED_REMEDY, of_the_user, shapes_of
+from ..core.user_code import COMPILED_REMEDY, shapes_of, user_errors
 from ..core.validation import fraction
 from ..errors import UsageError
 from . import mixing
@@ -413,7 +413,7 @@ def calling(draws: Draws, x: PyTree) -> AbstractContextManager[None]:
         )
     elif any(hasattr(leaf, "iloc") for leaf in jax.tree.leaves(x)):
         remedy = "x is a table, but f takes arrays; pass its numbers, x.to_numpy()."
-    return of_the_user(f"f of x of shape {shapes_of(x)}", remedy=remedy)
+    return user_errors(f"f of x of shape {shapes_of(x)}", remedy=remedy)
 
 
 # -- strata --------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class Verdict:
         """Method that the run was compared with (NUTS, step halving), or None."""
         return self.extra.get("confirmed_by")
 
-    def told(self, by: str, sentence: str) -> Verdict:
+    def with_comparison(self, by: str, sentence: str) -> Verdict:
         """Return the same verdict with an added sentence on a check `by` that settled nothing.
 
         Only the last sentence of each check is kept.

@@ -119,7 +119,9 @@ EXCESS_KURTOSIS = -2 / NOISE_BITS  # kappa
 MAX_RESPONSE_STEPS = 2**12  # steps after which the effect of a noise on a coordinate has decayed
 
 
-def drawn(law: str, keys: Array, block: Array, count: int, dtype: Any) -> Float[Array, "key count"]:
+def draw_noise(
+    law: str, keys: Array, block: Array, count: int, dtype: Any
+) -> Float[Array, "key count"]:
     """Draw `count` independent numbers of mean 0 and variance 1 for every key, in this block."""
     if law == "normal":
         return normal(keys, count, dtype)

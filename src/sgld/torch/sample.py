@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from ..core.files import reading
-from ..core.progress import MIN_DEADLINE_SECONDS, deadline, stage, told
-from ..core.user_code import FOREIGN_ARGUMENTS, answering
+from ..core.progress import MIN_DEADLINE_SECONDS, deadline, progress_shown, stage
+from ..core.user_code import FOREIGN_ARGUMENTS, check_argument_names
 from ..core.validation import (
     check_interval,
     check_seed,
@@ -40,7 +40,7 @@ from ..inference.execute import MAX_ATTEMPTS
 from ..inference.tuning import network_rules as rule
 from ..inference.tuning.network_backend import tuned
 from ..results.draws import Draws
-from ..results.run_directory import RunDirectory, saying_what_is_kept
+from ..results.run_directory import RunDirectory, noting_stored_part
 from ..results.summary import layer_table, predictions_lines
 from ..results.verdict import Verdict
 from . import network
@@ -156,7 +156,7 @@ OTHER_ARGUMENTS = {
 }  # what training loops take, and this call does not
 
 
-@answering(
+@check_argument_names(
     {**FOREIGN_ARGUMENTS, "num_chains": "chains", "n_chains": "chains", "lr": "step_size"},
     OTHER_ARGUMENTS,
 )
@@ -247,7 +247,7 @@ def sample(
         chains, seed, tolerance, max_seconds, step_size, batch_size, num_draws, burn_in, thin
     )
     _check(asked, checkpoint_every)
-    with told(progress, TORCH_STAGES):
+    with progress_shown(progress, TORCH_STAGES):
         with stage("data"):
             weights = Weights.of(model)
             law = prior_of(prior, prior_sd, prior_precision, weights)
@@ -301,7 +301,7 @@ def resume(
         return Ensemble.load(tidied(directory), model)
     with reading(directory.path):
         asked, every = Asked(**begun["asked"]), float(begun["checkpoint_every"])
-    with told(progress, TORCH_STAGES):
+    with progress_shown(progress, TORCH_STAGES):
         with stage("data"):
             weights = Weights.of(model)
             rows = read_rows(dataset, weights.device, asked.seed, network.floating(model))
@@ -330,7 +330,7 @@ def few_threads(target: Target, asked: Asked) -> AbstractContextManager[None]:
 @contextmanager
 def _held(files: Files) -> Iterator[None]:
     failed = True
-    with saying_what_is_kept(files.directory):  # of what is there when all is closed
+    with noting_stored_part(files.directory):  # of what is there when all is closed
         try:
             yield
             failed = False
@@ -501,7 +501,7 @@ def halved(first: Verdict, run: Any, progress: bool) -> Verdict:
             "step_halving needs a run of sgld.torch.sample that was made in this session; run it again."
         )
     chains, asked = run
-    with told(progress, HALVING_STAGES), few_threads(chains.motion.target, asked):
+    with progress_shown(progress, HALVING_STAGES), few_threads(chains.motion.target, asked):
         change, failed = half_the_step(chains, asked)
         with stage("verdict"):
             return _verdict(first, change, failed)
@@ -512,4 +512,4 @@ def _verdict(first: Verdict, change: Change, failed: bool) -> Verdict:
     found = change.judge(first, failed=failed)
     if found is not first:
         return found
-    return first.told(HALF_STEP, f"{change.said}, which leaves it {first.word}.")
+    return first.with_comparison(HALF_STEP, f"{change.said}, which leaves it {first.word}.")

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from sgld.core.progress import in_a_notebook, stage, told
+from sgld.core.progress import in_a_notebook, progress_shown, stage
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def shown(monkeypatch):
 
 
 def test_one_display_is_replaced(shown, capsys):
-    with told(True, ("data", "mode")):
+    with progress_shown(True, ("data", "mode")):
         for name in ("data", "mode"):
             with stage(name):
                 time.sleep(0.12)
@@ -49,7 +49,7 @@ def test_one_display_is_replaced(shown, capsys):
 
 
 def test_a_run_that_fails_says_where(shown):
-    with pytest.raises(ValueError), told(True), stage("curvature"):
+    with pytest.raises(ValueError), progress_shown(True), stage("curvature"):
         time.sleep(0.1)
         raise ValueError
     (texts,) = shown
@@ -58,7 +58,7 @@ def test_a_run_that_fails_says_where(shown):
 
 def test_a_call_that_is_over_at_once_leaves_nothing(shown, monkeypatch):
     monkeypatch.setattr("sgld.core.progress.Cell.every", 5.0)
-    with told(True), stage("data"):
+    with progress_shown(True), stage("data"):
         pass
     assert shown == []
 

@@ -13,7 +13,7 @@ from sgld.diagnostics.function_space.verdict import Seen, judge_predictions, pic
 from sgld.interfaces import arviz_rows as choice_of
 from sgld.interfaces.arviz_rows import Choice, Rows
 from sgld.interfaces.report.predictive_check import pictures
-from sgld.model.modules import for_modules, seal
+from sgld.model.modules import seal, with_modules
 from sgld.results.verdict import Verdict
 
 LAYERS = Layers(("a",), (1,))
@@ -77,7 +77,7 @@ def test_labels_are_found_without_being_told(rng, monkeypatch, at_once):
     posterior = sgld.Posterior(
         sgld.networks.normal_prior(1.0), lambda net, row: jax.nn.log_softmax(net(row[0]))[row[1]]
     )
-    known = for_modules(posterior, seal(net()))
+    known = with_modules(posterior, seal(net()))
     rows = Rows.of(known.log_likelihood, (x, y))
     choice = Choice.of(known.predict, rows, seal(net()))
     np.testing.assert_array_equal(choice.labels, y)
@@ -102,7 +102,7 @@ def test_a_regression_or_a_part_of_a_likelihood_is_no_choice(rng, scale):
         return -((found[0] - row[1]) ** 2) if scale == 1.0 else scale * found[0]
 
     posterior = sgld.Posterior(sgld.networks.normal_prior(1.0), log_likelihood)
-    known = for_modules(posterior, seal(net()))
+    known = with_modules(posterior, seal(net()))
     rows = Rows.of(known.log_likelihood, (x, x[:, 0]))
     assert Choice.of(known.predict, rows, seal(net())) is None
 
@@ -112,7 +112,7 @@ def test_many_classes_are_not_looked_at_one_by_one(rng):
     posterior = sgld.Posterior(
         sgld.networks.normal_prior(1.0), lambda net, row: jax.nn.log_softmax(net(row[0]))[row[1]]
     )
-    known = for_modules(posterior, seal(wide))
+    known = with_modules(posterior, seal(wide))
     data = (rng.normal(size=(9, 2)).astype(np.float32), np.zeros(9, np.int32))
     assert Choice.of(known.predict, Rows.of(known.log_likelihood, data), seal(wide)) is None
 

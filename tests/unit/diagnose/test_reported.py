@@ -7,7 +7,7 @@ from numpyro.distributions import constraints
 from scipy import stats
 
 import sgld
-from sgld.diagnostics.stein import Corrected, bends, on_the_reported_scale
+from sgld.diagnostics.stein import Corrected, may_be_nonlinear, on_the_reported_scale
 from sgld.diagnostics.tails import heavy_tails
 from sgld.model.prepare import prepare
 from sgld.results.statistics import Estimates
@@ -61,7 +61,7 @@ def test_a_straight_map_keeps_the_linear_meter():
     )
     found = judged(double, z, corrected(1.3), phi=2 * z)
     assert found.ratio == 1.0 and found.ratio_se == 0.01
-    assert bends(double) and not bends(
+    assert may_be_nonlinear(double) and not may_be_nonlinear(
         prepare(sgld.Posterior(lambda x: -0.5 * x**2), None, np.float32(0.0))
     )
 

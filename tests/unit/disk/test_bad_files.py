@@ -312,7 +312,7 @@ def test_a_file_that_changes_while_it_is_read(opened, folder, tmp_path, monkeypa
 def test_an_array_that_is_cut_short_while_it_is_read(opened, tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", X)
     monkeypatch.setattr("sgld.data.arrays.MAX_HELD_BYTES", 12000)
-    told = opening.rows_told
+    told = opening.report_rows
 
     def meanwhile(done, total):
         os.truncate(tmp_path / "x.npy", 20_000)

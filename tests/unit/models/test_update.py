@@ -11,7 +11,7 @@ import pytest
 
 import sgld
 from sgld.approximation.laplace import Laplace
-from sgld.data.table_source import TableSource, as_grown
+from sgld.data.table_source import TableSource, parts_record
 from sgld.errors import DataError, RunError, UsageError
 from sgld.inference.tuning import survey
 from sgld.interfaces.cli.plan import _default_out
@@ -147,11 +147,11 @@ def test_a_run_of_functions_is_not_updated(tmp_path):
 
 def test_a_forged_list_of_parts_is_damage(folder, tmp_path):
     asked = json.loads((folder / "old" / "run.json").read_text())
-    from sgld.data.table_source import table_again
+    from sgld.data.table_source import stored_table
 
     for parts in ([], [asked["data"]] * 3, "x"):
         with pytest.raises(RunError, match="damaged"):
-            table_again({"path": "a", "parts": parts, "dropped": []})
+            stored_table({"path": "a", "parts": parts, "dropped": []})
 
 
 @pytest.mark.parametrize(
@@ -215,20 +215,22 @@ def test_new_rows_of_text_are_read_as_they_are_written(grouped, tmp_path):
 
 def test_a_file_is_written_as_the_first_of_those_that_a_table_grew_from():
     own, later = {"path": "a.csv", "decimal": ","}, {"path": "b.csv", "sep": "|"}
-    grown = as_grown(as_grown(own, None, np.array([3])), later, np.array([1]))
+    grown = parts_record(parts_record(own, None, np.array([3])), later, np.array([1]))
     assert TableSource.like(grown, "new.csv.gz", None, None) == TableSource(
         "new.csv.gz", decimal=","
     )
     assert TableSource.like(grown, "new.csv", None, ".").decimal == "."  # as it was asked
     assert TableSource.like(grown, "new.tsv", None, None) == TableSource("new.tsv")
     later = {**later, "path": "b.tsv"}
-    assert TableSource.like(as_grown(own, later, np.array([1])), "new.tsv", None, None).sep == "|"
+    assert (
+        TableSource.like(parts_record(own, later, np.array([1])), "new.tsv", None, None).sep == "|"
+    )
     assert TableSource.like(None, "new.csv", None, None) == TableSource("new.csv")
 
 
 def test_what_the_first_plan_had_to_say_stays_said(grouped, tmp_path):
     directory = RunDirectory(grouped / "run")
-    noted = plan_of(directory).noted("this table is odd.")
+    noted = plan_of(directory).with_notes("this table is odd.")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sgld.regression.update.plan_of", lambda directory: noted)
         one = update(directory.path, drop=[0], out=tmp_path / "one", progress=False)

@@ -10,7 +10,7 @@ from scipy.stats import kurtosis
 
 import sgld
 from sgld.errors import UsageError
-from sgld.samplers.noise import counted, drawn, excess_kurtosis
+from sgld.samplers.noise import counted, draw_noise, excess_kurtosis
 
 
 def test_all_values_of_four_bits_have_mean_0_variance_1_and_excess_kurtosis_minus_a_half():
@@ -35,7 +35,7 @@ def test_every_bit_of_a_word_is_in_one_number(nibble):
 
 @pytest.mark.parametrize("count", [1, 8, 13])
 def test_as_many_as_asked_for_and_another_key_gives_others(count):
-    first, second = drawn(
+    first, second = draw_noise(
         "binomial", jax.vmap(jax.random.key)(jnp.arange(2)), jnp.int32(0), count, jnp.float32
     )
     assert first.shape == (count,) and first.dtype == jnp.float32

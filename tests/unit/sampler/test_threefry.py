@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sgld.samplers import noise as threefry
-from sgld.samplers.noise import drawn
+from sgld.samplers.noise import draw_noise
 
 
 def keys(impl=None):
@@ -49,7 +49,7 @@ def test_numbers_are_made_once_whoever_reads_them(noise):
     """Where no branch is left every reader takes the generator's rounds again: eight times the price."""
 
     def of(keys):
-        return drawn(noise, keys, jnp.int32(0), 64, jnp.float32)
+        return draw_noise(noise, keys, jnp.int32(0), 64, jnp.float32)
 
     def read_often(keys, block):
         numbers = threefry.once(of, keys, block)

@@ -14,7 +14,7 @@ from sgld.approximation.mode import gaussian_at_mode
 from sgld.approximation.modes import KnownModes
 from sgld.approximation.rays import rays
 from sgld.diagnostics import hidden_mass
-from sgld.diagnostics.hidden_mass import standing
+from sgld.diagnostics.hidden_mass import remaining_doubts
 from sgld.inference.tuning.survey import survey_posterior
 from sgld.model.prepare import prepare
 
@@ -84,7 +84,7 @@ def test_kinks_are_no_fault(case):
 def test_gradients_of_another_function_are_found(log_density):
     problem, gaussian = of(log_density, start=0.2)
     assert hidden_mass.misfit(problem, gaussian, np.random.default_rng(1)).size > 0.3
-    found = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(1), 1.0)
+    found = hidden_mass.check_tails_and_modes(problem, gaussian, np.random.default_rng(1), 1.0)
     assert [doubt.kind for doubt in found.doubts] == ["gradient"]
 
 
@@ -99,7 +99,7 @@ def test_a_jump_on_some_rows_is_told_where_all_rows_see_it(at, told):
         lambda x: jnp.sum(jnp.where(x > at + 0.003, 2.0, 0.0)), data=NORMAL, start=1.0,
         likelihood=lambda x, y: -0.5 * (y - x[0]) ** 2,
     )  # fmt: skip
-    found = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(1), 1.0)
+    found = hidden_mass.check_tails_and_modes(problem, gaussian, np.random.default_rng(1), 1.0)
     assert [doubt.kind for doubt in found.doubts] == told
 
 
@@ -201,7 +201,9 @@ def test_every_suspicion_is_told_and_each_side_by_itself():
         return wide + foot
 
     problem, gaussian = of(two, 2)
-    doubts = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    doubts = hidden_mass.check_tails_and_modes(
+        problem, gaussian, np.random.default_rng(0), 1.0
+    ).doubts
     along = [(int(np.argmax(np.abs(d.toward))), np.sign(d.at).sum()) for d in doubts if d.ray]
     assert sorted(along) == [(0, -1.0), (0, 1.0), (1, -1.0), (1, 1.0)]
     known = Known(gaussian, doubts=doubts)
@@ -210,7 +212,7 @@ def test_every_suspicion_is_told_and_each_side_by_itself():
     z[..., 0] *= np.where(
         rng.random((64, 800)) < 0.52, 8, 1
     )  # all of the first, nothing of the second
-    told = standing(known, z, exact=True)
+    told = remaining_doubts(known, z, exact=True)
     assert told and all("'x[0]'" not in sentence for sentence in told)
     assert sum("'x[1]'" in sentence for sentence in told) == 2
 
@@ -220,7 +222,7 @@ def test_the_outer_half_of_a_side_is_asked_for_by_itself():
     doubt = Doubt("tails", "more above", 0.9, np.array([20.0]), np.array([1.0]))
     z = np.random.default_rng(0).standard_normal((4, 500, 1))
     z[:, :90] += 15  # as much as there is, and none of it where the outer half lies
-    assert standing(Known(gaussian, doubts=(doubt,)), z, exact=True) == ("more above",)
+    assert remaining_doubts(Known(gaussian, doubts=(doubt,)), z, exact=True) == ("more above",)
 
 
 SPREAD = np.random.default_rng(3)
@@ -239,7 +241,9 @@ def test_a_curved_plateau_is_seen_by_its_profile_alone():
     problem = prepare(sgld.Posterior(saturating), None, np.array([1.0, 0.0], np.float32))
     gaussian = gaussian_at_mode(problem).gaussian
     assert max(ray.share for ray in rays(problem, gaussian, np.random.default_rng(0))) < 0.01
-    (doubt,) = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    (doubt,) = hidden_mass.check_tails_and_modes(
+        problem, gaussian, np.random.default_rng(0), 1.0
+    ).doubts
     assert doubt.kind == "tails" and doubt.ray.share > 0.9 and "'x[1]'" in doubt.sentence
 
 
@@ -265,10 +269,12 @@ def test_a_profile_is_the_marginal():
 
 def test_a_density_of_inf_is_told_with_its_place():
     problem, gaussian = of(lambda x: square(x) + jnp.sum(jnp.where(x > 6, jnp.inf, 0.0)), d=2)
-    doubts = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    doubts = hidden_mass.check_tails_and_modes(
+        problem, gaussian, np.random.default_rng(0), 1.0
+    ).doubts
     assert [doubt.kind for doubt in doubts] == ["infinite"] and doubts[0].at.max() > 6
     near, gaussian = of(lambda x: square(x) + jnp.sum(jnp.where(x > 1.0, jnp.inf, 0.0)))
-    doubts = hidden_mass.look_beyond(near, gaussian, np.random.default_rng(0), 1.0).doubts
+    doubts = hidden_mass.check_tails_and_modes(near, gaussian, np.random.default_rng(0), 1.0).doubts
     assert doubts[0].kind == "infinite" and 1 < doubts[0].at[0] < 4
 
 
@@ -281,7 +287,9 @@ def test_a_scale_that_underflows_far_out_is_no_density_of_inf():
         return jnp.where(x[1] < -80, jnp.inf, value)  # as log(exp(x)) is, where exp(x) is 0
 
     problem, gaussian = of(square, d=2, data=NORMAL[:50], likelihood=guarded)
-    doubts = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    doubts = hidden_mass.check_tails_and_modes(
+        problem, gaussian, np.random.default_rng(0), 1.0
+    ).doubts
     assert doubts == ()
 
 
@@ -293,12 +301,14 @@ def test_chains_that_have_been_far_out_settle_a_doubt_about_tails():
     wide = rng.random((64, 800, 1)) < 0.01
     right = rng.standard_normal(wide.shape) * np.where(wide, 10, 1)
     stuck = rng.standard_normal(wide.shape)
-    assert standing(known, right, exact=True) == ()
+    assert remaining_doubts(known, right, exact=True) == ()
     for z, exact in ((right, False), (stuck, True)):
-        assert standing(known, z, exact=exact) == tuple(doubt.sentence for doubt in known.doubts)
+        assert remaining_doubts(known, z, exact=exact) == tuple(
+            doubt.sentence for doubt in known.doubts
+        )
     wrong = Known(gaussian, doubts=(Doubt("gradient", "a jump"), Doubt("infinite", "inf")))
-    assert standing(wrong, right, exact=True) == ("inf",)
-    assert standing(wrong, right, exact=False) == ("a jump", "inf")
+    assert remaining_doubts(wrong, right, exact=True) == ("inf",)
+    assert remaining_doubts(wrong, right, exact=False) == ("a jump", "inf")
 
 
 def test_a_doubt_is_told_in_the_notes():
@@ -317,11 +327,11 @@ def test_only_the_side_of_the_doubt_settles_it():
     known = Known(gaussian, doubts=(doubt,))
     z = np.random.default_rng(0).standard_normal((4, 500, 1))
     z[:, :50] += 20.5
-    assert standing(known, z, exact=True) == ()
-    assert standing(known, -z, exact=True) == ("more above",)
+    assert remaining_doubts(known, z, exact=True) == ()
+    assert remaining_doubts(known, -z, exact=True) == ("more above",)
     z = np.random.default_rng(0).standard_normal((4, 500, 1))
     z[:, :5] += 20.5  # four fifths of all there is: of nine tenths that is less than half
-    assert standing(known, z, exact=True) == ("more above",)
+    assert remaining_doubts(known, z, exact=True) == ("more above",)
 
 
 def test_rays_follow_what_is_correlated():
@@ -371,7 +381,7 @@ def test_a_halo_in_half_of_the_parameters_shows_in_their_width():
     # a side of the ray may be the straight one still
     assert 0.3 * truth < max(ray.share for ray in found) < truth
     assert {ray.parameter for ray in found} <= set(range(5))
-    assert hidden_mass.look_beyond(problem, gaussian, rng, 1.0).doubts[0].kind == "tails"
+    assert hidden_mass.check_tails_and_modes(problem, gaussian, rng, 1.0).doubts[0].kind == "tails"
 
 
 def test_a_step_up_between_two_points_of_a_coarse_ray_is_found():

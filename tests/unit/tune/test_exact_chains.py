@@ -30,7 +30,7 @@ from sgld.inference.tuning.cost import (
 from sgld.inference.tuning.ensemble import ENSEMBLE_CHAINS, MAX_LEAPFROGS, _leapfrogs, warmed_up
 from sgld.inference.tuning.exact_chains import from_chains
 from sgld.inference.tuning.survey import survey_posterior
-from sgld.model.cost import Price
+from sgld.model.cost import Cost
 from sgld.model.prepare import prepare
 from sgld.model.problem import Problem, Request, Target
 from sgld.results.plan import Plan, Setup
@@ -219,7 +219,7 @@ def test_what_is_affordable(monkeypatch):
     monkeypatch.setattr(from_chains_module, "gradient_price", lambda problem: of_rows(problem))
 
     def of_rows(problem):
-        return Price(problem.num_data * (5e-9 + 5e-11 * problem.dimension), 5e-6)
+        return Cost(problem.num_data * (5e-9 + 5e-11 * problem.dimension), 5e-6)
 
     def chosen(rows, d, nu, *, first=True, modes=None, T=1.0, **given):
         problem = Mock(Problem, num_data=rows, dimension=d)
@@ -238,26 +238,26 @@ def test_what_is_affordable(monkeypatch):
 
 def test_the_price_is_that_of_gradients_and_of_the_metric():
     """64 chains x (350 trajectories + 200 draws) x 5 d^{1/4} leapfrogs of a millisecond a gradient."""
-    found = exact_chains(Price(1e-4, 0.0), 1)
+    found = exact_chains(Cost(1e-4, 0.0), 1)
     assert found == Exact(64, 200, pytest.approx(64 * 550 * 5 * (1e-4 + 3e-11)))
-    metric = exact_chains(Price(0.0, 0.0), 400)
+    metric = exact_chains(Cost(0.0, 0.0), 400)
     assert metric.seconds == pytest.approx(64 * 550 * 5 * 400**0.25 * 3e-11 * 400**2)
 
 
 def test_chains_share_what_is_done_once():
-    shared = exact_chains(Price(0.0, 1e-3), 1)
+    shared = exact_chains(Cost(0.0, 1e-3), 1)
     assert shared[:2] == (64, 399) and shared.seconds == pytest.approx(749 * 5e-3, rel=1e-4)
 
 
 @pytest.mark.parametrize(("d", "draws"), [(2, 800), (20, 800), (32, 512), (500, 200)])
 def test_cheap_draws_are_more(d, draws):
-    assert exact_chains(Price(1e-9, 1e-6), d)[:2] == (64, draws)
+    assert exact_chains(Cost(1e-9, 1e-6), d)[:2] == (64, draws)
 
 
 def test_where_gradients_are_dear_fewer_chains_are_taken():
     each = EXACT_SECONDS / (5 * (64 * 350 + EXACT_DRAWS))
-    assert exact_chains(Price(0.999 * each, 0.0), 1)[:2] == (64, 200)
-    few = exact_chains(Price(1.001 * each, 0.0), 1)
+    assert exact_chains(Cost(0.999 * each, 0.0), 1)[:2] == (64, 200)
+    few = exact_chains(Cost(1.001 * each, 0.0), 1)
     assert few[:2] == (16, 240) and few.seconds == pytest.approx(
         9_440 / 35_200 * EXACT_SECONDS, rel=0.01
     )

@@ -150,7 +150,7 @@ def test_draws_of_many_weights_are_few_enough_to_cost_little():
     wide = replace(posterior, log_likelihood=lambda b, row: -0.5 * (row[1] - row[0] @ b[:6]) ** 2)
     many = prepare(wide, data, np.zeros(10**5, np.float32))
     thin = lengths._least_thin(Plan(setup), many, 100)
-    price = lengths.step_price(many, setup.gradient, 100)
+    price = lengths.step_cost(many, setup.gradient, 100)
     assert thin > 5 and rule.MAX_PREDICTION_SHARE * thin * price >= lengths.PROBE_SECONDS * 10**5
 
 

@@ -22,7 +22,7 @@ from sgld.inference.tuning.cost import (
 from sgld.inference.tuning.ensemble import Ensemble
 from sgld.inference.tuning.surrogate import follow_guide, guide_rows, make_guide
 from sgld.model import sums
-from sgld.model.cost import Price
+from sgld.model.cost import Cost
 from sgld.model.prepare import prepare
 from sgld.samplers.confined_hmc import ConfinedHMC
 from sgld.samplers.gradients.control_variates import Guide
@@ -102,7 +102,7 @@ def test_a_guide_is_taken_where_it_pays(rows, d, share):
 
 
 def test_its_price_is_that_of_the_ends_and_of_the_rows_that_are_followed():
-    price, L = Price(1e-2, 0.0), 5 * 16**0.25
+    price, L = Cost(1e-2, 0.0), 5 * 16**0.25
     whole, guided = exact_chains(price, 16), exact_chains(price, 16, 0.05)
     assert whole[:2] == guided[:2] == (REDUCED_CHAINS, 240)
     assert guided.seconds / whole.seconds == pytest.approx((END_GRADIENTS + 0.05 * L) / L)

@@ -14,7 +14,7 @@ from sgld.approximation.mode import gaussian_at_mode
 from sgld.approximation.modes import KnownModes
 from sgld.approximation.rays import Ray, rays
 from sgld.diagnostics import hidden_mass, mass_detectors
-from sgld.diagnostics.hidden_mass import standing
+from sgld.diagnostics.hidden_mass import remaining_doubts
 from sgld.inference.tuning import survey as known_room
 from sgld.inference.tuning.several_modes import too_many_modes
 from sgld.inference.tuning.survey import survey_posterior
@@ -129,9 +129,9 @@ def test_a_halo_in_ten_dimensions_that_no_ray_sees_is_doubted():
     wide = rng.random((64, 800, 1)) < 0.02
     right = rng.standard_normal((64, 800, 10)) * np.where(wide, 10, 1)
     stuck = rng.standard_normal((64, 800, 10))
-    assert standing(known, right, exact=True) == ()
-    assert standing(known, right, exact=False) == standing(known, stuck, exact=True)
-    assert standing(known, stuck, exact=True) == told
+    assert remaining_doubts(known, right, exact=True) == ()
+    assert remaining_doubts(known, right, exact=False) == remaining_doubts(known, stuck, exact=True)
+    assert remaining_doubts(known, stuck, exact=True) == told
 
 
 def test_draws_settle_a_doubt_by_their_weights():
@@ -140,15 +140,15 @@ def test_draws_settle_a_doubt_by_their_weights():
     z = np.random.default_rng(0).standard_normal((64, 800, 10))
     z[:32] *= 10
     light = np.where(np.arange(64)[:, None] < 32, 1e-9, 1.0) * np.ones((1, 800))
-    assert standing(known, z, exact=True) == ()
+    assert remaining_doubts(known, z, exact=True) == ()
     told = tuple(doubt.sentence for doubt in known.doubts)
-    assert standing(known, z, exact=True, weights=light) == told and of_shells(known.doubts)
+    assert remaining_doubts(known, z, exact=True, weights=light) == told and of_shells(known.doubts)
 
 
 def test_what_a_known_mode_explains_is_not_doubted():
     problem, gaussian = of(halo, 10)
     doubt = of_shells(
-        hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+        hidden_mass.check_tails_and_modes(problem, gaussian, np.random.default_rng(0), 1.0).doubts
     )
     # some way out the halo curves downwards: as a mode there would
     assert laplace_at(problem, doubt.at).positive_definite

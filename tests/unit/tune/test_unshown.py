@@ -8,7 +8,7 @@ import pytest
 import sgld
 from sgld.approximation import influential_rows
 from sgld.approximation.mode import gaussian_at_mode
-from sgld.diagnostics.hidden_mass import look_beyond
+from sgld.diagnostics.hidden_mass import check_tails_and_modes
 from sgld.inference.tuning.survey import all_modes, survey_posterior
 from sgld.model import sums
 from sgld.model.prepare import prepare
@@ -62,7 +62,7 @@ def users_rows(problem, numbers):
 def test_the_rows_of_a_rare_level_are_taken_whatever_their_gradients(likelihood):
     data, rows = table()
     problem, at = posed(likelihood, data)
-    found = influential_rows.unshown_rows(problem, at.gaussian, 1)
+    found = influential_rows.find_influential_rows(problem, at.gaussian, 1)
     assert users_rows(problem, found) == set(rows.tolist())
 
 
@@ -73,7 +73,7 @@ def test_rows_on_disk_are_taken_where_they_lie(tmp_path):
         np.save(path, leaf)
     problem, at = posed(robust, sgld.open(paths, cache=tmp_path, progress=False))
     assert problem.rows_on_disk
-    found = influential_rows.unshown_rows(problem, at.gaussian, 1)
+    found = influential_rows.find_influential_rows(problem, at.gaussian, 1)
     assert users_rows(problem, found) == set(rows.tolist())
     assert len(all_modes(problem, at, 1, 1.0, None, found)[1]) == 2
 
@@ -90,13 +90,13 @@ def test_without_them_neither_rays_nor_the_search_see_the_other_mode():
     """What the rows are for: the same search on the first ones alone."""
     data, _ = table()
     problem, at = posed(robust, data)
-    numbers = influential_rows.unshown_rows(problem, at.gaussian, 1)
+    numbers = influential_rows.find_influential_rows(problem, at.gaussian, 1)
     assert (numbers < influential_rows.MAX_WHOLE_ROWS).sum() < 2
     at_level = lambda places: np.abs(np.asarray(places)[:, -1] - 30.1).min()  # noqa: E731
     rng = np.random.default_rng
-    tops = look_beyond(problem, at.gaussian, rng(0), 1.0, numbers).tops
+    tops = check_tails_and_modes(problem, at.gaussian, rng(0), 1.0, numbers).tops
     assert at_level(tops) < 1
-    alone = look_beyond(problem, at.gaussian, rng(0), 1.0).tops
+    alone = check_tails_and_modes(problem, at.gaussian, rng(0), 1.0).tops
     assert alone is None or at_level(alone) > 10
     assert len(all_modes(problem, at, 1, 1.0, None, numbers)[1]) == 2
 
@@ -106,7 +106,7 @@ def test_a_level_too_large_to_be_taken_whole_is_sampled_evenly():
     values = np.where(np.arange(120) % 2, 30.0, 0.0) + np.random.default_rng(0).normal(size=120)
     data, rows = table(values)
     problem, at = posed(robust, data)
-    found = users_rows(problem, influential_rows.unshown_rows(problem, at.gaussian, 1))
+    found = users_rows(problem, influential_rows.find_influential_rows(problem, at.gaussian, 1))
     assert found <= set(rows.tolist()) and 12 <= len(found) <= 40
     far = set(rows[values > 15].tolist())
     assert len(found & far) >= 4 and len(found - far) >= 4
@@ -123,13 +123,13 @@ def balanced(levels, d=12, count=30_000):
 def test_of_a_table_that_any_choice_shows_no_row_is_taken(monkeypatch):
     problem, at = posed(logistic, balanced(0), 12)
     monkeypatch.setattr(influential_rows, "_select_rows", None)  # no pass over all rows
-    assert not len(influential_rows.unshown_rows(problem, at.gaussian, 1))
+    assert not len(influential_rows.find_influential_rows(problem, at.gaussian, 1))
 
 
 def test_of_levels_of_one_row_that_row_is_taken():
     prior = lambda b: -0.5 * jnp.sum((b / 3) ** 2)  # noqa: E731
     problem, at = posed(logistic, balanced(5), 12, prior)
-    found = influential_rows.unshown_rows(problem, at.gaussian, 1)
+    found = influential_rows.find_influential_rows(problem, at.gaussian, 1)
     assert users_rows(problem, found) >= set(range(5)) and len(found) < 100
 
 
@@ -148,16 +148,16 @@ def test_one_row_is_taken_where_the_prior_makes_the_curvature():
     problem, at = posed(likelihood, data, prior=prior)
     assert abs(at.gaussian.center[-1]) < 0.1
     assert at.gaussian.covariance[-1, -1] == pytest.approx(1.0, abs=0.1)
-    assert users_rows(problem, influential_rows.unshown_rows(problem, at.gaussian, 1)) == set(
-        rows.tolist()
-    )
+    assert users_rows(
+        problem, influential_rows.find_influential_rows(problem, at.gaussian, 1)
+    ) == set(rows.tolist())
 
 
 def test_of_a_parameter_that_no_row_has_none_is_taken(monkeypatch):
     data, _ = table(np.zeros(0))
     problem, at = posed(robust, data)
     monkeypatch.setattr(influential_rows, "_select_rows", None)
-    assert not len(influential_rows.unshown_rows(problem, at.gaussian, 1))
+    assert not len(influential_rows.find_influential_rows(problem, at.gaussian, 1))
 
 
 def test_directions_are_of_unit_length_however_small_the_gradient():
@@ -175,7 +175,7 @@ def test_directions_are_of_unit_length_however_small_the_gradient():
 def test_rows_apart_are_added_once():
     data, _ = table()
     problem, _ = posed(robust, data)
-    some = influential_rows.beside(problem, 100, np.array([3, 99, 100, 40_000]))
+    some = influential_rows.with_influential_rows(problem, 100, np.array([3, 99, 100, 40_000]))
     assert some.num_data == 102
     taken = problem.source.take(jnp.array([100, 40_000]))
     for ours, theirs in zip(some.source.take(jnp.array([100, 101])), taken, strict=True):

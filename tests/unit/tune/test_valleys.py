@@ -10,7 +10,7 @@ import sgld
 from sgld.approximation.mode import gaussian_at_mode
 from sgld.approximation.rays import Ray
 from sgld.diagnostics import mass_detectors
-from sgld.diagnostics.hidden_mass import standing
+from sgld.diagnostics.hidden_mass import remaining_doubts
 from sgld.inference.tuning.survey import survey_posterior
 from sgld.model import sums
 from sgld.model.prepare import prepare
@@ -121,7 +121,7 @@ def test_a_step_across_two_parameters_is_doubted_until_draws_have_been_there(N, 
     assert "beyond a valley 3.3 sds from the mode" in doubt.sentence
     rng = np.random.default_rng(0)
     z = known.gaussian.draw(rng, 4000)
-    assert standing(known, z.reshape(4, 1000, d), exact=True) == (doubt.sentence,)
+    assert remaining_doubts(known, z.reshape(4, 1000, d), exact=True) == (doubt.sentence,)
     # of the law itself as many draws are beyond the step as it says
     size = np.sqrt(N)
     behind = stats.norm.sf(AT) * np.exp(UP)
@@ -129,5 +129,5 @@ def test_a_step_across_two_parameters_is_doubted_until_draws_have_been_there(N, 
     along = stats.norm.isf(stats.norm.sf(AT) * rng.random(4000))
     v = (z - known.gaussian.center) @ u * size
     moved = z + np.where(there, along - v, 0.0)[:, None] * u / size
-    assert standing(known, moved.reshape(4, 1000, d), exact=True) == ()
-    assert standing(known, moved.reshape(4, 1000, d), exact=False) == (doubt.sentence,)
+    assert remaining_doubts(known, moved.reshape(4, 1000, d), exact=True) == ()
+    assert remaining_doubts(known, moved.reshape(4, 1000, d), exact=False) == (doubt.sentence,)

@@ -11,7 +11,7 @@ from sgld.approximation.known import Doubt, Known
 from sgld.approximation.laplace import Laplace
 from sgld.approximation.mode import gaussian_at_mode
 from sgld.diagnostics import hidden_mass
-from sgld.diagnostics.hidden_mass import standing
+from sgld.diagnostics.hidden_mass import remaining_doubts
 from sgld.inference.execute import draws_for_tails
 from sgld.inference.tuning import exact_chains
 from sgld.inference.tuning.ensemble import Ensemble
@@ -53,22 +53,22 @@ def once(number: int) -> np.ndarray:
 )
 def test_a_doubt_is_settled_where_most_chains_have_been_often_enough(z, settled):
     """40 visits are too few; and where less than half of the chains have all of many, what keeps the others out?"""
-    assert (standing(promised(), z, exact=True, began_there=True) == ()) is settled
+    assert (remaining_doubts(promised(), z, exact=True, began_there=True) == ()) is settled
 
 
 def test_only_chains_some_of_which_began_there_settle_it_so():
     z = chains(0.02)
-    assert standing(promised(), z, exact=True) == ("more above",)
-    assert standing(promised(), z, exact=False, began_there=True) == ("more above",)
-    assert standing(promised(None), z, exact=True, began_there=True) == ("more above",)
-    assert standing(promised(), -z, exact=True, began_there=True) == ("more above",)
+    assert remaining_doubts(promised(), z, exact=True) == ("more above",)
+    assert remaining_doubts(promised(), z, exact=False, began_there=True) == ("more above",)
+    assert remaining_doubts(promised(None), z, exact=True, began_there=True) == ("more above",)
+    assert remaining_doubts(promised(), -z, exact=True, began_there=True) == ("more above",)
 
 
 def test_visits_that_are_one_long_stay_are_few():
     """6% of all draws, but 40 chains have been there once, and the others never."""
     z = chains(0.0)
     z[:40, 300:380, 0] = 6.5
-    assert standing(promised(), z, exact=True, began_there=True) == ("more above",)
+    assert remaining_doubts(promised(), z, exact=True, began_there=True) == ("more above",)
 
 
 def student(x):
@@ -83,16 +83,16 @@ def test_of_one_parameter_draws_must_hold_what_the_density_says():
     assert above.start is None is below.start and above.share + below.share > 0.3
     grid = np.arange(0.5, 51_200) / 51_200
     quantiles = stats.t(2.6).ppf(grid).reshape(64, 800, 1)
-    assert standing(known, quantiles, exact=True) == ()
+    assert remaining_doubts(known, quantiles, exact=True) == ()
     short = np.clip(quantiles, -14, 14)  # an sd of .85
-    assert standing(known, short, exact=True) == (above.sentence, below.sentence)
+    assert remaining_doubts(known, short, exact=True) == (above.sentence, below.sentence)
     one_side = np.clip(quantiles, -14, None)
-    assert len(standing(known, one_side, exact=True)) == 1
+    assert len(remaining_doubts(known, one_side, exact=True)) == 1
     thin = quantiles.copy()  # three of five draws far out, on both sides and however far
     far = np.argwhere(np.abs(thin[..., 0]) > 4 * np.sqrt(known.gaussian.variance[0]))
     out = far[np.isin(np.arange(len(far)) % 5, (1, 3))]
     thin[out[:, 0], out[:, 1]] = 0.0
-    assert standing(known, thin, exact=True) == (above.sentence, below.sentence)
+    assert remaining_doubts(known, thin, exact=True) == (above.sentence, below.sentence)
 
 
 def square(x):
@@ -102,7 +102,9 @@ def square(x):
 def test_chains_begin_on_the_ray_where_it_bends():
     problem = prepare(sgld.Posterior(saturating), None, np.array([1.0, 0.0], np.float32))
     gaussian = gaussian_at_mode(problem).gaussian
-    doubts = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    doubts = hidden_mass.check_tails_and_modes(
+        problem, gaussian, np.random.default_rng(0), 1.0
+    ).doubts
     (doubt,) = (d for d in doubts if d.ray is not None and d.ray.parameter == 1)
     assert doubt.ray.bent is not None
     bent, straight = (float(saturating(jnp.asarray(z))) for z in (doubt.start, doubt.at))
@@ -142,7 +144,7 @@ def test_what_a_profile_overstates_is_settled_by_a_run():
     known = draws.plan.known
     assert known.doubts and all(doubt.ray.bent is not None for doubt in known.doubts)
     z = draws.flat()[0].astype(float)  # no constraints: free coordinates, in the same order
-    assert standing(known, z, exact=True)  # though some of them are
+    assert remaining_doubts(known, z, exact=True)  # though some of them are
     assert draws.verdict.word == "trusted"
 
 

@@ -10,7 +10,7 @@ from sgld.approximation import mode as search
 from sgld.inference import chunk
 from sgld.inference.tuning import cost
 from sgld.model import sums
-from sgld.model.cost import row_price
+from sgld.model.cost import row_cost
 from sgld.model.prepare import prepare
 from sgld.model.problem import Request
 from sgld.samplers.gradients.full import goes_by_tiles
@@ -93,7 +93,7 @@ def test_the_search_leaves_a_saddle_alone():
 
 @pytest.mark.usefixtures("as_if_large")
 def test_a_row_of_a_table_that_is_read_together_costs_less():
-    own, fetched = row_price(PROBLEM), cost.FETCH_SECONDS * (D + 1)
+    own, fetched = row_cost(PROBLEM), cost.FETCH_SECONDS * (D + 1)
     four = cost.together(PROBLEM, request(), 1.0, 0.025)
     assert four.chains == 0 and four.step == cost.MAX_CORRECTED_STEP
     assert four.row == pytest.approx((own + fetched / 4) / (own + fetched))

@@ -28,9 +28,9 @@ from jaxtyping import Array, Float, Int
 
 from ...core.devices import sent
 from ...core.pytrees import as_pytree, leaf_names
-from ...core.user_code import of_the_user
+from ...core.user_code import user_errors
 from ...errors import DataError, UsageError
-from ...model.modules import Overheard
+from ...model.modules import ModuleOutputs
 from ...model.problem import Problem, Target
 from ...model.sums import each_row
 
@@ -191,7 +191,7 @@ def predictions_of(problem: Problem) -> Predictions:
     else:
         rows, count = jax.tree.map(jnp.asarray, given), len(jax.tree.leaves(given)[0])
     whole = Predictions(rows, predict, MEANS)
-    if isinstance(predict, Overheard):
+    if isinstance(predict, ModuleOutputs):
         try:
             width = jax.eval_shape(whole.at, target, problem.start).shape[1]
         except Exception:  # whatever the user's function does with what it is given
@@ -216,7 +216,7 @@ def predictions_of(problem: Problem) -> Predictions:
 def _checked_width(target: Target, predict: Any, rows: PyTree, z: Any) -> int:
     """Return how many numbers a user-supplied `predict` returns for a row; UsageError for none, or no real ones."""
     row = jax.tree.map(lambda leaf: leaf[0], rows)
-    with of_the_user("predict"):
+    with user_errors("predict"):
         found = jax.tree.leaves(jax.eval_shape(lambda z: predict(target.position(z), row), z))
     odd = [leaf.dtype for leaf in found if not jnp.issubdtype(leaf.dtype, jnp.floating)]
     width = sum(math.prod(leaf.shape) for leaf in found)
@@ -238,7 +238,7 @@ def _is_one_vector(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:
 
 def _are_classes(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:
     """Return whether predictions are log probabilities, up to a constant of a log likelihood."""
-    if not isinstance(predict, Overheard):
+    if not isinstance(predict, ModuleOutputs):
         given = Predictions(rows, predict, MEANS)
         sure = np.all(np.abs(np.asarray(_log_sums(given, target, z))) < 1e-3)
         return bool(sure) or any(said.is_label for said in said_of(given, target, z))
@@ -258,7 +258,7 @@ def _log_sums(predictions: Predictions, target: Target, z: Array) -> Float[Array
 
 @jax.jit
 def _likelihoods(
-    target: Target, predict: Overheard, rows: PyTree, z: Array, shift: Any
+    target: Target, predict: ModuleOutputs, rows: PyTree, z: Array, shift: Any
 ) -> Float[Array, " m"]:
     position = target.position(z)
     shift = jnp.asarray(shift, target.layout.dtype)

@@ -26,7 +26,7 @@ Totals of a plan: gradients, seconds and memory, counted from the plan's own num
 takes the gradient of its rows, normals and the metric's products, whose costs are as in
 `model.cost`,
 
-    seconds = steps (STEP_SECONDS + shared + chains (CHAIN_STEP_SECONDS + rows row_price +
+    seconds = steps (STEP_SECONDS + shared + chains (CHAIN_STEP_SECONDS + rows row_cost +
     NORMAL_SECONDS d + 2 METRIC_SECONDS d^2))
 
 and a trajectory takes as many gradients of all rows as it has leapfrogs. The constants of bytes are
@@ -48,7 +48,7 @@ from ...approximation.gradient_noise import Level, Levels
 from ...core.devices import check_memory
 from ...data.source import Source
 from ...errors import UsageError
-from ...model.cost import Price, gradient_price, row_price
+from ...model.cost import Cost, gradient_cost, row_cost
 from ...model.problem import Problem, Request, is_auto
 from ...results.plan import Plan, Predicted, Setup
 from ...samplers.confined_hmc import ConfinedHMC
@@ -106,7 +106,7 @@ class Together(NamedTuple):
 def together(problem: Problem, ask: Request, nu: float, bias: float) -> Together:
     """Return how chains share a large table in memory, which matrix products read once for all.
 
-    A row costs a chain row_price + FETCH_SECONDS width if it reads the row by itself, and row_price
+    A row costs a chain row_cost + FETCH_SECONDS width if it reads the row by itself, and row_cost
     + FETCH_SECONDS width / chains if all chains share it. With an exact gradient a corrected step h
     whitens to the variance 1 + h (E U'' - 1) / 2, U'' the curvature over the metric's, and (E U'' -
     1)^2 is at most nu: the sd is within `bias` up to h = 4 bias / nu^{1/2}. There are many chains
@@ -120,7 +120,7 @@ def together(problem: Problem, ask: Request, nu: float, bias: float) -> Together
     many = all(map(is_auto, lengths)) and ask.max_steps is None and ask.max_seconds is None
     many = many and type(sampler_of(ask)) is SGLD and nu < MAX_MANY_CHAINS_NU
     chains = SHARING_CHAINS if many else ask.chains()
-    own, fetched = row_price(problem), FETCH_SECONDS * problem.source.row_width
+    own, fetched = row_cost(problem), FETCH_SECONDS * problem.source.row_width
     return Together(SHARING_CHAINS if many else 0, (own + fetched / chains) / (own + fetched), step)
 
 
@@ -222,7 +222,7 @@ class Exact(NamedTuple):
     seconds: float
 
 
-def exact_chains(price: Price, dimension: int, share: float = 1.0) -> Exact:
+def exact_chains(price: Cost, dimension: int, share: float = 1.0) -> Exact:
     """Return chains and draws for a gradient of this cost, of which a guide follows `share`.
 
     There are more draws if they cost next to nothing, to detect heavy tails: for Student's t with
@@ -243,7 +243,7 @@ def exact_chains(price: Price, dimension: int, share: float = 1.0) -> Exact:
     return Exact(REDUCED_CHAINS, draws, (TRAJECTORIES + draws) * one)
 
 
-def trajectory_seconds(price: Price, dimension: int, chains: int) -> float:
+def trajectory_seconds(price: Cost, dimension: int, chains: int) -> float:
     """Return the seconds of one trajectory of every chain, 5 d^{1/4} leapfrogs.
 
     The step that is accepted falls as d^{-1/4}, and posteriors far from Gaussian take a few times
@@ -314,7 +314,7 @@ def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predic
     """
     d, N, chains = problem.dimension, problem.num_data, setup.num_chains
     steps = setup.steps()
-    whole, metric = gradient_price(problem), 0.0
+    whole, metric = gradient_cost(problem), 0.0
     if type(setup.preconditioner).__name__ == "Dense":
         metric = 2 * METRIC_SECONDS * d**2
     exact = isinstance(setup.gradient, Full) or not N
@@ -327,10 +327,10 @@ def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predic
         times = max(2.0, times)
     elif not exact:
         rows = setup.batch_size or N
-        one = row_price(problem) + FETCH_SECONDS * problem.source.row_width
+        one = row_cost(problem) + FETCH_SECONDS * problem.source.row_width
         # control variates and SAGA take the batch's gradients at a centre, or in a table, too
         rows *= 1 if type(setup.gradient).__name__ == "Minibatch" else 2
-        price = Price(max(0.0, whole.each - N * row_price(problem)) + rows * one, whole.shared)
+        price = Cost(max(0.0, whole.each - N * row_cost(problem)) + rows * one, whole.shared)
     injected = NORMAL_SECONDS if setup.noise == "normal" else BIT_COUNT_SECONDS
     noise = injected * d * getattr(setup.sampler, "num_noises", 1)
     each = CHAIN_STEP_SECONDS + noise + times * (price.each + metric)
@@ -414,7 +414,7 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
             thin = max(1, min(thin, (ask.max_steps - burn_in) // MIN_THINNED_DRAWS))
         room = 1 + (ask.max_steps - burn_in - 1) // thin
         if not isinstance(ask.num_draws, str) and room < ask.num_draws:
-            plan = plan.noted(
+            plan = plan.with_notes(
                 f"max_steps = {ask.max_steps} leaves {room} of {num_draws} draws per chain."
             )
         num_draws = min(num_draws, room)

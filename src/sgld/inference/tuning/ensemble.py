@@ -33,7 +33,7 @@ from ...approximation.gradient_noise import TUNING_STREAM
 from ...core.pytrees import Layout, as_pytree
 from ...core.validation import positive, whole_number
 from ...core.work import Work
-from ...data.memory import Beside, each
+from ...data.memory import RowsWithValues, each
 from ...data.source import generator
 from ...errors import UsageError
 from ...model import sums
@@ -324,7 +324,9 @@ def around(problem: Problem, center: Any, factor: Any = None) -> Problem:
     center = jnp.asarray(center, dtype)
     factor = None if factor is None else jnp.asarray(factor, dtype)
     density = Around(problem.target, center, factor, problem.log_prior(center))
-    data = Beside.of(problem.source, _rows_at(problem, center)) if problem.has_rows else None
+    data = (
+        RowsWithValues.of(problem.source, _rows_at(problem, center)) if problem.has_rows else None
+    )
     return Problem(density, data)
 
 

@@ -24,7 +24,7 @@ from ...approximation.low_rank import squared_gradients
 from ...approximation.mode import dense_pays
 from ...data.source import generator
 from ...model import sums
-from ...model.cost import gradient_price
+from ...model.cost import gradient_cost
 from ...model.problem import Problem, Request, is_auto
 from ...results.mixing import CHAIN_GROUPS
 from ...results.plan import Plan, Setup
@@ -70,7 +70,7 @@ def from_chains(
     if too_many_modes(problem, known):
         return None  # each chain would stay where it began, at the cost of all
     alone = known.hopeless or known.elsewhere or not first
-    price, some = gradient_price(problem), guide_rows(problem)
+    price, some = gradient_cost(problem), guide_rows(problem)
     exact = exact_chains(price, problem.dimension)
     if exact.seconds <= (EXACT_SECONDS if alone else MAX_CHEAP_SECONDS):
         return _on_all(problem, ask, known, exact)

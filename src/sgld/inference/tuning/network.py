@@ -53,7 +53,7 @@ from ...diagnostics.function_space.temperature import (
 )
 from ...errors import UsageError
 from ...model import sums
-from ...model.cost import gradient_price, row_price
+from ...model.cost import gradient_cost, row_cost
 from ...model.problem import Problem, Request, is_auto
 from ...model.sums import row_gradient
 from ...results.plan import Plan, Setup
@@ -65,7 +65,7 @@ from ...samplers.schedules import as_schedule
 from ...samplers.sgld import SGLD
 from . import network_rules as rule
 from .network_backend import Tuned, information, tuned
-from .parts import learnt_factors, no_step, plain_batches, prepared, sampler_of, settled
+from .parts import estimate_factors, no_step, plain_batches, prepared, sampler_of, settled
 
 # -- from optimisers -----------------------------------------------------------------------
 
@@ -347,10 +347,10 @@ def other_starts_affordable(problem: Problem, ask: Request) -> tuple[int, bool]:
     if ask.max_seconds is not None and ask.max_seconds < MIN_RESTART_SECONDS:
         return 0, False
     small = problem.with_batches(min(rule.BATCH_SIZE, problem.num_data), "reshuffle")
-    optimiser = _passes(small, ask) * small.source.batch_size * row_price(problem)
-    step = small.source.batch_size * row_price(problem)
+    optimiser = _passes(small, ask) * small.source.batch_size * row_cost(problem)
+    step = small.source.batch_size * row_cost(problem)
     if rule.affordable(problem, ask.chains()):
-        step = gradient_price(problem).each
+        step = gradient_cost(problem).each
     return rule.num_restarts(0.0, optimiser + rule.restart_steps() * step, ask.max_seconds)
 
 
@@ -363,7 +363,7 @@ def has_rule(ask: Request) -> bool:
 def _passes(problem: Problem, ask: Request) -> int:
     """Return the steps of an optimiser, by the cost of a step."""
     seconds = rule.seconds_of(rule.MAX_OPTIMISER_SECONDS, rule.MAX_OPTIMISER_SHARE, ask.max_seconds)
-    price = problem.source.batch_size * row_price(problem) + rule.UPDATE_SECONDS * problem.dimension
+    price = problem.source.batch_size * row_cost(problem) + rule.UPDATE_SECONDS * problem.dimension
     most = max(rule.MAX_OPTIMISER_PASSES * problem.num_blocks, ARRIVAL_STEPS)
     steps = min(seconds / (ask.chains() * price), most)
     return int(np.clip(steps, rule.MIN_TRAINING_STEPS, rule.MAX_TRAINING_STEPS))
@@ -406,7 +406,7 @@ class JaxBackend:
         if isinstance(D, Kronecker) and not D.known:
             prior = np.mean([np.asarray(narrowness(problem, place)) for place in z], axis=0)
             rows = rule.fisher_rows(problem.num_data, problem.dimension)
-            D = learnt_factors(problem, z, prior, rows)
+            D = estimate_factors(problem, z, prior, rows)
         elif not is_auto(D):
             D = given(D, problem.layout)
         else:
@@ -429,7 +429,7 @@ class JaxBackend:
 
     def step_seconds(self, chains: int) -> float:
         """Return the predicted seconds of a step of all chains."""
-        return chains * rule.step_price(self.problem, self.gradient, self.problem.source.batch_size)
+        return chains * rule.step_cost(self.problem, self.gradient, self.problem.source.batch_size)
 
     def moved(self, z: Array, D: Any, h: float, stretch: tuple[int, int, int]) -> Array:
         """Return positions after a stage; `stretch` holds its number, its length and the number of stages."""

@@ -20,7 +20,7 @@ from ...diagnostics.function_space.temperature import (
     SPEED_ROWS,
     WEIGHT_ITERATIONS,
 )
-from ...model.cost import gradient_price, row_price
+from ...model.cost import gradient_cost, row_cost
 from ...model.problem import Problem, Request, is_auto
 from ...results.plan import Plan
 from ...samplers.gradients.full import Full
@@ -166,19 +166,19 @@ UPDATE_SECONDS = 7e-9  # seconds per number that an optimiser or a sampler updat
 
 def affordable(problem: Problem, chains: int) -> bool:
     """Return whether full gradients are affordable, for long enough chains."""
-    return chains * FULL_STEPS * gradient_price(problem).each <= MAX_FULL_SECONDS
+    return chains * FULL_STEPS * gradient_cost(problem).each <= MAX_FULL_SECONDS
 
 
-def step_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:
+def step_cost(problem: Problem, gradient: Any, batch_size: int | None) -> float:
     """Return the predicted seconds of one chain's step; the problem's batches do not matter."""
-    return batch_price(problem, gradient, batch_size) + UPDATE_SECONDS * problem.dimension
+    return batch_cost(problem, gradient, batch_size) + UPDATE_SECONDS * problem.dimension
 
 
-def batch_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:
+def batch_cost(problem: Problem, gradient: Any, batch_size: int | None) -> float:
     """Return the predicted seconds of a step's gradient alone."""
     if isinstance(gradient, Full) or batch_size is None:
-        return gradient_price(problem).each
-    return batch_size * row_price(problem)
+        return gradient_cost(problem).each
+    return batch_size * row_cost(problem)
 
 
 # -- network lengths -----------------------------------------------------------------------
@@ -199,7 +199,7 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
     setup, chains = plan.setup, ask.chains()
     h = float(setup.step_size(0))
     rate = h if isinstance(setup.sampler, SGLD) else math.sqrt(h)
-    price = NETWORK_STEP_SECONDS + chains * step_price(problem, setup.gradient, setup.batch_size)
+    price = NETWORK_STEP_SECONDS + chains * step_cost(problem, setup.gradient, setup.batch_size)
     seconds = seconds_of(MAX_RUN_SECONDS, MAX_RUN_SHARE, ask.max_seconds)
     most = max(1000 if ask.max_seconds is None else MIN_RUN_STEPS, int(seconds / price))
     burn_in, span = burn_in_and_span(rate, most)
@@ -227,7 +227,7 @@ def _least_thin(plan: Plan, problem: Problem, rows: int) -> int:
     least, d = least_thin(rows), problem.dimension
     if SPEED_ROWS * d <= SPEED_NUMBERS:
         return least
-    step = step_price(problem, plan.setup.gradient, plan.setup.batch_size)
+    step = step_cost(problem, plan.setup.gradient, plan.setup.batch_size)
     return max(least, math.ceil(PROBE_SECONDS * d / (MAX_PREDICTION_SHARE * step)))
 
 
@@ -253,7 +253,7 @@ def most_draws(plan: Plan, problem: Problem) -> int:
     Memory and cost limit them.
     """
     setup = plan.setup
-    price = NETWORK_STEP_SECONDS + setup.num_chains * step_price(
+    price = NETWORK_STEP_SECONDS + setup.num_chains * step_cost(
         problem, setup.gradient, setup.batch_size
     )
     most = (int(MAX_RUN_SECONDS / price) - setup.burn_in) // setup.thin

@@ -39,7 +39,7 @@ from ...samplers.noise import NOISE_BITS, NOISE_DISTRIBUTIONS, excess_kurtosis
 from ...samplers.replica_exchange import ReplicaExchange
 from ...samplers.sgld import SGLD
 from .cost import NORMAL_SECONDS
-from .network_rules import batch_price, curvature_rows
+from .network_rules import batch_cost, curvature_rows
 from .parts import settled
 
 MIN_LARGE_DIM = 2**16  # numbers of a position: fewer are drawn many steps at once, and cost little
@@ -78,12 +78,14 @@ def with_noise(plan: Plan, problem: Problem, ask: Request) -> Plan:
         large = problem.dimension >= MIN_LARGE_DIM
         if not (large and _normals_are_costly(plan, problem) and _counts_are_close(plan, problem)):
             return plan
-    return replace(plan, setup=replace(plan.setup, noise="binomial")).noted(BINOMIAL_NOISE_NOTE)
+    return replace(plan, setup=replace(plan.setup, noise="binomial")).with_notes(
+        BINOMIAL_NOISE_NOTE
+    )
 
 
 def _normals_are_costly(plan: Plan, problem: Problem) -> bool:
     """Return whether normals cost a large part of a step."""
-    price = batch_price(problem, plan.setup.gradient, plan.setup.batch_size)
+    price = batch_cost(problem, plan.setup.gradient, plan.setup.batch_size)
     return NORMAL_SECONDS * problem.dimension >= MIN_NORMALS_SHARE * price
 
 

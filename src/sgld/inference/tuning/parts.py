@@ -210,7 +210,7 @@ MAX_ROTATED_SIDE = 2048  # longest side of a rotated matrix, whose eigenvectors 
 Shapes = tuple[tuple[int, int] | None, ...]
 
 
-def learnt_factors(
+def estimate_factors(
     problem: Problem, zs: Float[Array, "chain d"], prior: Float[np.ndarray, " d"], rows: int
 ) -> Kronecker:
     """Return the inverse of the rows' Fisher information plus the prior's curvature.

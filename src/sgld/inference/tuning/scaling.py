@@ -19,7 +19,7 @@ from ...core.pytrees import Layout
 from ...core.text import columns as in_columns
 from ...data.memory import InMemory
 from ...errors import UsageError
-from ...model.cost import priced, row_price
+from ...model.cost import cost_of, row_cost
 from ...model.posterior import Posterior
 from ...model.problem import Problem, Target
 from ...model.sums import MAX_PIECE_NUMBERS
@@ -169,8 +169,8 @@ def _prices(columns: int) -> tuple[float, float]:
     problem = Problem(target, InMemory.of(rows), layout.array(start))
     batch = problem.source.fetch(jnp.int32(0))
     hessian = jax.hessian(lambda z: problem.log_likelihood(z, batch.rows, batch.weight))
-    whole = priced(hessian, jax.ShapeDtypeStruct(start.shape, start.dtype)).each
-    return row_price(problem), whole / PRICED_ROWS
+    whole = cost_of(hessian, jax.ShapeDtypeStruct(start.shape, start.dtype)).each
+    return row_cost(problem), whole / PRICED_ROWS
 
 
 def _log_prior(b: jax.Array) -> jax.Array:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ...approximation.gradient_noise import TUNING_STREAM
-from ...approximation.influential_rows import unshown_rows
+from ...approximation.influential_rows import find_influential_rows
 from ...approximation.known import MIN_UNUSABLE_NU, NOT_CONVERGED, NOT_SEARCHED, Doubt, Known
 from ...approximation.laplace import Laplace
 from ...approximation.low_rank import (  # fmt: skip
@@ -42,7 +42,7 @@ from ...approximation.modes import KnownModes, known_modes
 from ...approximation.propriety import check_proper, named_direction
 from ...core.progress import Over, share
 from ...data.source import generator
-from ...diagnostics.hidden_mass import look_beyond, unexplained
+from ...diagnostics.hidden_mass import check_tails_and_modes, unexplained
 from ...model import sums
 from ...model.problem import Problem
 
@@ -117,11 +117,15 @@ def surroundings(
 def _surroundings(
     problem: Problem, at: AtMode, seed: int, T: float
 ) -> tuple[AtMode, KnownModes | None, tuple[Doubt, ...]]:
-    apart = unshown_rows(problem, at.gaussian, seed)
-    beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING_STREAM, 13), T, apart)
+    apart = find_influential_rows(problem, at.gaussian, seed)
+    beyond = check_tails_and_modes(
+        problem, at.gaussian, generator(seed, TUNING_STREAM, 13), T, apart
+    )
     found, modes = all_modes(problem, at, seed, T, beyond.tops, apart)
     if found is not at:
-        beyond = look_beyond(problem, found.gaussian, generator(seed, TUNING_STREAM, 13), T, apart)
+        beyond = check_tails_and_modes(
+            problem, found.gaussian, generator(seed, TUNING_STREAM, 13), T, apart
+        )
     return found, modes, unexplained(problem, beyond.doubts, modes, T)
 
 
@@ -222,7 +226,7 @@ def _around_lowrank(
         return gaussian, value, None, ()
     with suppress(Over), share(MAX_SURVEY_SHARE):
         found, there, modes = _all_lowrank_modes(problem, gaussian, value, seed, T)
-        beyond = look_beyond(problem, found, generator(seed, TUNING_STREAM, 13), T)
+        beyond = check_tails_and_modes(problem, found, generator(seed, TUNING_STREAM, 13), T)
         return found, there, modes, beyond.doubts
     return gaussian, value, None, (NOT_SEARCHED,)
 

@@ -159,10 +159,10 @@ def at_work(silent: bool, module: str, ahead: Sequence[str] = ()) -> Iterator[An
     process, or be lost, so `Work` handles it afterwards. With stages `ahead`, the duration of each
     stage stays on the screen.
     """
-    from ...core.progress import told
+    from ...core.progress import progress_shown
     from ...core.work import Work
 
-    with told(not silent, ahead, summary=bool(ahead)):
+    with progress_shown(not silent, ahead, summary=bool(ahead)):
         with Work("data") as work:
             found = importlib.import_module(f"sgld.{module}")
             work.check()

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solve_discrete_lyapunov
 
-from ...core.pytrees import tell_apart
+from ...core.pytrees import release_mistakable
 from ..gradients.full import Estimate
 from ..preconditioners.fixed import Scalar
 
@@ -71,7 +71,7 @@ def stationary_covariance(
     J = _matrix(curvature)
     C = _matrix(gradient_noise, len(J))
     mean = np.zeros(len(J))
-    tell_apart(sampler)
+    release_mistakable(sampler)
     step = affine(bound(sampler), J, mean, step_size, temperature, preconditioner)
     if not step.is_affine:
         raise ValueError(f"the step of {name_of(sampler)} is not affine on a Gaussian target.")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ...core.pytrees import Layout, tell_apart
+from ...core.pytrees import Layout, release_mistakable
 from ...data.validate import as_source
 from ...errors import UsageError
 from ...model.posterior import Posterior
@@ -102,7 +102,7 @@ def check_gradient(
     exact = np.asarray(
         jax.grad(lambda q: target.log_prior(q) + target.log_likelihood(q, rows))(z), np.float64
     )
-    tell_apart(gradient)
+    release_mistakable(gradient)
     center = z + 0.1
     noise = {}
     for order, n in _designs(size):
@@ -256,7 +256,7 @@ def check_preconditioner(
       (7, [[4.0, 2.0], [2.0, 2.0]])
     """
     check_needs("preconditioner", preconditioner, "prepare")
-    tell_apart(preconditioner)
+    release_mistakable(preconditioner)
     suite = _PreconditionerSuite(
         preconditioner, jnp.zeros(3) if position is None else position, rtol
     )
@@ -502,7 +502,7 @@ def check_schedule(schedule: Any, *, num_steps: int = 10_000) -> ScheduleReport:
     check_needs("schedule", schedule)
     if not callable(schedule):
         raise AssertionError(f"{name}: a schedule is a function of the step.")
-    tell_apart(schedule)
+    release_mistakable(schedule)
     suite = _ScheduleSuite(schedule, name, num_steps)
     checks = (suite.values(), suite.stateless(), suite.compiled())
     return ScheduleReport(name, num_steps, suite.single[0], suite.single[num_steps], checks)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.pytrees import tell_apart
+from ...core.pytrees import release_mistakable
 from ..gradients.full import Estimate
 from ..preconditioners.fixed import Dense, Diagonal, Scalar
 from .affine import (
@@ -187,7 +187,7 @@ def check_sampler(
       (True, 1.0)
     """
     check_needs("sampler", sampler, "num_noises", "init", "step")
-    tell_apart(sampler)
+    release_mistakable(sampler)
     suite = _SamplerSuite(sampler)
     checks = [suite.interface(), suite.purity(), suite.scan_ready(), suite.cold()]
     checks += [suite.coordinates(), suite.convention(response)]

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.pytrees import tell_apart
+from ...core.pytrees import release_mistakable
 from ...core.validation import check_seed, whole_number
 from ...data.source import ORDERS
 from ...data.validate import check_contract, in_batches, look, wrong_row
@@ -76,7 +76,7 @@ def check_source(source: Any, *, seed: int = 0, steps: int | None = None) -> Sou
         orders = [in_batches(source, source.batch_size, order) for order in ORDERS]
     except SGLDError as error:
         raise AssertionError(str(error)) from error
-    tell_apart(source)
+    release_mistakable(source)
     suite = _SourceSuite(source, seed, steps)
     checks = [
         "  complete: a pass over its blocks gives every row once",

@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ...core.devices import known_now, sent
+from ...core.devices import is_concrete, sent
 from ...core.pytrees import as_pytree
 from ...core.validation import MAX_STEP
 from ...errors import UsageError
@@ -185,7 +185,7 @@ class Constant:
 
     def __call__(self, step: Step) -> Value:
         """Return the value, in the shape of `step`."""
-        if known_now(step, self.value):
+        if is_concrete(step, self.value):
             return sent(np.full(np.shape(step), self.value), dtype_of(self))
         return jnp.full(jnp.shape(step), self.value, dtype_of(self))
 
