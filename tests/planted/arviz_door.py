@@ -127,8 +127,8 @@ ARVIZ_DOOR = [
     ),
     Mutant(
         "what keep made of positions is taken for positions",
-        "        with _discard_on_failure(directory), saying_what_is_kept(directory, argument):\n            draws = execute(problem, ask, ess, host)\n        return replace(draws, origin=Origin(posterior, data, kept=kept is not None))",
-        "        with _discard_on_failure(directory), saying_what_is_kept(directory, argument):\n            draws = execute(problem, ask, ess, host)\n        return replace(draws, origin=Origin(posterior, data))",
+        "        with _discard_on_failure(directory), noting_stored_part(directory, argument):\n            draws = execute(problem, ask, ess, host)\n        return replace(draws, origin=Origin(posterior, data, kept=kept is not None))",
+        "        with _discard_on_failure(directory), noting_stored_part(directory, argument):\n            draws = execute(problem, ask, ess, host)\n        return replace(draws, origin=Origin(posterior, data))",
         "tests/unit/arviz/test_criteria.py::test_what_keep_made_has_no_loo",
     ),
     Mutant(

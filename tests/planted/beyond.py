@@ -300,13 +300,13 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "unshown rows: rays go without them",
-        "some = beside(problem, MAX_WHOLE_ROWS, apart)",
+        "some = with_influential_rows(problem, MAX_WHOLE_ROWS, apart)",
         "some = problem.first(MAX_WHOLE_ROWS)",
         UNSHOWN + "test_without_them_neither_rays_nor_the_search_see_the_other_mode",
     ),
     Mutant(
         "unshown rows: the search for other modes goes without them",
-        "some = beside(problem, MODE_SEARCH_ROWS, apart)",
+        "some = with_influential_rows(problem, MODE_SEARCH_ROWS, apart)",
         "some = problem.first(MODE_SEARCH_ROWS)",
         UNSHOWN + "test_both_modes_of_a_rare_level_are_found",
     ),

@@ -253,7 +253,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: predictions may be as warm as they like",
-        "[True] * len(beside)", "[True] + [False] * (len(beside) - 1)",
+        "[True] * len(others)", "[True] + [False] * (len(others) - 1)",
         RULE + "test_every_rule",
     ),
     Mutant(

@@ -10,7 +10,7 @@ STREAMED = "tests/unit/models/test_streamed.py::"
 SCALE = [
     Mutant(
         "mesh: a process whose rows are refused leaves the others waiting",
-        "with together():  # an error in one process's rows", "if True:  # an error in one process's rows",
+        "with raise_together():  # an error in one process's rows", "if True:  # an error in one process's rows",
         "tests/unit/test_together.py::test_what_the_rows_of_one_may_not_be_is_said_by_all",
     ),
     Mutant(
@@ -172,7 +172,7 @@ SCALE = [
     ),
     Mutant(
         "update: what the first plan said is forgotten",
-        "notes = (note, *(told for told in before.notes if not told.startswith(CENTRE_MOVED_NOTE)))", "notes = (note,)",
+        "notes = (note, *(old for old in before.notes if not old.startswith(CENTRE_MOVED_NOTE)))", "notes = (note,)",
         "tests/unit/models/test_update.py::test_what_the_first_plan_had_to_say_stays_said",
     ),
     Mutant(

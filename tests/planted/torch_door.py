@@ -397,7 +397,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: half the step on all threads",
-        'told(progress, HALVING_STAGES), few_threads(chains.motion.target, asked):', 'told(progress, HALVING_STAGES):',
+        'progress_shown(progress, HALVING_STAGES), few_threads(chains.motion.target, asked):', 'progress_shown(progress, HALVING_STAGES):',
         SAMPLE + "test_half_the_step_is_told_and_says_what_it_found",
     ),
     Mutant(

@@ -549,7 +549,7 @@ TUNE = [
     ),
     Mutant(
         "ensemble: the covariance of u for that of z",
-        "factor = factor @ _learnt(chains)", "factor = _learnt(chains)",
+        "factor = factor @ _estimated_factor(chains)", "factor = _estimated_factor(chains)",
         EXACT + "test_an_ensemble_finds_a_gaussians_covariance_and_settles_there",
     ),
     Mutant(

@@ -321,10 +321,10 @@ def raise_together() -> Iterator[None]:
     content = f"{type(error).__name__}\n{error}".encode()[:MAX_SENTENCE_BYTES]
     said[: len(content)] = np.frombuffer(content, np.uint8)
     first = int(np.argmax(failed))
-    told = bytes(multihost_utils.process_allgather(said)[first].astype(np.uint8))
+    content = bytes(multihost_utils.process_allgather(said)[first].astype(np.uint8))
     if error is not None and first == jax.process_index():
         raise error
-    name, _, sentence = told.rstrip(b"\0").decode(errors="replace").partition("\n")
+    name, _, sentence = content.rstrip(b"\0").decode(errors="replace").partition("\n")
     kinds: dict[str, type[SGLDError]] = {e.__name__: e for e in (DataError, RunError, UsageError)}
     if name not in kinds:
         raise RunError(f"process {first} ended with {name}: {sentence}") from error

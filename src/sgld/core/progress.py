@@ -3,7 +3,7 @@
 Each computation names its stage. Only the outermost call knows whether and where the stages are shown;
 a context variable holds the display:
 
-    with told(progress, SAMPLING_STAGES):        # sgld.sample, sgld.reference, the command line
+    with progress_shown(progress, SAMPLING_STAGES):        # sgld.sample, sgld.reference, the command line
         with stage("curvature"):          # any code that they call
             ...
 
@@ -238,7 +238,7 @@ def progress_shown(
 ) -> Iterator[None]:
     """Show the stages of the work inside the block on standard error.
 
-    Inside another `told` block that block shows them. With `shown` False they are not shown.
+    Inside another `progress_shown` block that block shows them. With `shown` False they are not shown.
 
     Args:
       shown: whether to show the stages.

@@ -67,7 +67,7 @@ def noise_level(
     preconditioner: Any,
     zs: Float[Array, "chain d"],
     memory: Any,
-    learnt: Any,
+    statistics: Any,
     rows: Int[Array, " m"],
 ) -> Float[np.ndarray, " chain"]:
     """Return lambda_max(D^{1/2}^T Cov(ghat) D^{1/2}) of every chain, at its position, memory and D.
@@ -78,12 +78,12 @@ def noise_level(
     """
     n, N = problem.source.batch_size, problem.num_data
     share = 1 / n if problem.source.order == "replacement" else 1 / n - 1 / N
-    white = on_host(_white(problem, gradient, preconditioner, zs, memory, learnt, rows))
+    white = on_host(_white(problem, gradient, preconditioner, zs, memory, statistics, rows))
     return np.array([share * _largest(one, everything=len(rows) == N) for one in white])
 
 
 @jax.jit
-def _white(problem, gradient, preconditioner, zs, memory, learnt, rows):
+def _white(problem, gradient, preconditioner, zs, memory, statistics, rows):
     """Return D^{1/2}^T ghat of every chain [chain, m, d] on single rows, or equivalent rows.
 
     Equivalent rows have the same products with one another.
@@ -92,13 +92,13 @@ def _white(problem, gradient, preconditioner, zs, memory, learnt, rows):
     together = min(MAX_PHASE_ROWS, max(1, PHASE_PIECE_NUMBERS // problem.dimension))
 
     def one(chain):
-        z, memory, learnt = chain
-        D = preconditioner.at(learnt) if preconditioner.adapts else preconditioner
+        z, memory, statistics = chain
+        D = preconditioner.at(statistics) if preconditioner.adapts else preconditioner
         estimate = lambda row: gradient.at(single, row[None], memory)(z)  # noqa: E731
         white = jax.lax.map(lambda row: D.pullback(estimate(row)), rows, batch_size=together)
         return _compressed(white) if white.shape[0] <= MAX_PRODUCT_ROWS < white.shape[1] else white
 
-    return jax.lax.map(one, (zs, memory, learnt))  # one chain at a time: rows x d numbers each
+    return jax.lax.map(one, (zs, memory, statistics))  # one chain at a time: rows x d numbers each
 
 
 def _compressed(white: Float[Array, "m d"]) -> Float[Array, "m m"]:

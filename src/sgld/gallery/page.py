@@ -184,7 +184,16 @@ class Check:
         cls, quantity: str, truth: Any, ours: Any, sd: Any, limit: float,
         expected_miss: str | None = None,
     ) -> Check:  # fmt: skip
-        """Check that |ours - truth| is at most `limit` of the true sd."""
+        """Check that |ours - truth| is at most `limit` of the true sd.
+
+        Args:
+          quantity: as in `Check`.
+          truth: as in `Check`.
+          ours: as in `Check`.
+          sd: of the truth.
+          limit: as in `Check`.
+          expected_miss: as in `Check`.
+        """
         error = (float(ours) - float(truth)) / float(sd)
         return cls(quantity, float(truth), float(ours), error, limit, "sd", expected_miss)
 
@@ -192,7 +201,15 @@ class Check:
     def in_ratio(
         cls, quantity: str, truth: Any, ours: Any, limit: float, expected_miss: str | None = None
     ) -> Check:
-        """Check that ours / truth lies between 1 / (1 + limit) and 1 + limit."""
+        """Check that ours / truth lies between 1 / (1 + limit) and 1 + limit.
+
+        Args:
+          quantity: as in `Check`.
+          truth: as in `Check`.
+          ours: as in `Check`.
+          limit: as in `Check`.
+          expected_miss: as in `Check`.
+        """
         error = float(ours) / float(truth)
         return cls(quantity, float(truth), float(ours), error, limit, "ratio", expected_miss)
 
@@ -200,7 +217,15 @@ class Check:
     def in_value(
         cls, quantity: str, truth: Any, ours: Any, limit: float, expected_miss: str | None = None
     ) -> Check:
-        """Check that |ours - truth| is at most `limit`, in the units of the quantity itself."""
+        """Check that |ours - truth| is at most `limit`, in the units of the quantity itself.
+
+        Args:
+          quantity: as in `Check`.
+          truth: as in `Check`.
+          ours: as in `Check`.
+          limit: as in `Check`.
+          expected_miss: as in `Check`.
+        """
         error = float(ours) - float(truth)
         return cls(quantity, float(truth), float(ours), error, limit, "", expected_miss)
 

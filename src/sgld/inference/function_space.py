@@ -107,7 +107,7 @@ def _at_rows(
     pieces = []
     for first in range(0, len(rows), ROWS_PER_CALL):
         some = rows[first : first + ROWS_PER_CALL]
-        # the last piece is filled up, or it would be compiled anew
+        # the last piece is padded, so that it compiles nothing
         full = np.resize(some, ROWS_PER_CALL) if first else some
         there = replace(found, rows=problem.source.take(sent(full, np.int32)))
         parts = []
@@ -184,8 +184,8 @@ def gradient_misses(
 
     def rounding(lines: np.ndarray) -> float:
         begin, end = begins[lines], ends[lines]
-        beside = np.nextafter(end.astype(dtype), np.inf)
-        return 4 * root_mean_square(rises(begin, beside) - rises(begin, end))
+        neighbour = np.nextafter(end.astype(dtype), np.inf)
+        return 4 * root_mean_square(rises(begin, neighbour) - rises(begin, end))
 
     try:
         return missed(rises(begins, ends), integral, rounding, PANELS_BETWEEN, MAX_KINK_SHARE)

@@ -1,4 +1,4 @@
-"""Step halving of a network: what half the step changes in its predictions."""
+"""Step halving of a network: how its predictions change when the step is halved."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .sample import sample
 
 @dataclass(frozen=True)
 class HalvedPredictions(Change):
-    """What half the step changes, of predictions at probe rows.
+    """Changes of predictions at probe rows when the step is halved.
 
     Attributes:
       sd_ratio: of every number that is predicted (centred logits, or means), sd at h over sd at h/2.
       sd_ratio_se: Monte Carlo error of it.
       mean_shift: of their means, in sds.
       variation: total variation between mean probabilities, averaged over rows; None of means.
-      draws: the run with half the step.
+      draws: the run with the halved step.
       first: the run itself.
 
     Example:
@@ -72,7 +72,7 @@ def step_halving(
     seed: int | None = None,
     progress: bool = False,
 ) -> HalvedPredictions:
-    """Run a network again with half the step, and compare predictions at probe rows.
+    """Run a network again with a halved step, and compare predictions at probe rows.
 
     Every chain goes on alone from where it ended, so that each stays among its modes. Of a sampler with
     momentum it is the step in time, sqrt(h), that is halved: the heat of noisy gradients goes as that.

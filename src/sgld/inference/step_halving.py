@@ -88,9 +88,9 @@ class Halving:
         ratio, mean_error = self.errors
         sd_se, mean_se = self.factor * self.sd_ratio_se, self.factor * self.mean_shift_se
         off, mean_off = np.abs(ratio - 1), np.abs(mean_error)
-        change = "half the step changes an sd by more than can be extrapolated"
+        change = "the halved step changes an sd by more than can be extrapolated"
         if np.isfinite(off).all() and np.isfinite(mean_off).all():
-            change = f"by half the step an sd is {100 * np.max(off):.0f}% and a mean {np.max(mean_off):.2f} sd off at most"
+            change = f"with a halved step an sd is {100 * np.max(off):.0f}% and a mean {np.max(mean_off):.2f} sd off at most"
         runs = [run for run in (self.first, self.draws) if run is not None]
         found = {run.verdict.word: run.verdict.reasons for run in runs}
         word: Word
@@ -161,7 +161,7 @@ def step_halving(
     seed: int | None = None,
     progress: bool = False,
 ) -> Halving:
-    """Run again with half the step and twice the thinning, and compare: a check without a model.
+    """Run again with a halved step and twice the thinning, and compare: a check without a model.
 
         E(0) = 2 E(h/2) - E(h)              independent batches, full gradients: bias of order h
         E(0) = (4 E(h/2) - E(h)) / 3        reshuffled: of order h^2

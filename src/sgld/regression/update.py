@@ -229,8 +229,8 @@ def _grown_on_disk(
             streamed.check_levels(spec)
     model = streamed.model(spec, progress)
     first = model.num_data + model.num_dropped - read
-    told = parts_record({"path": stored["path"]}, new, rows)
-    grown = {**told, "parts": parts if new is None else [*parts, new], **ON_DISK}
+    record = parts_record({"path": stored["path"]}, new, rows)
+    grown = {**record, "parts": parts if new is None else [*parts, new], **ON_DISK}
     none = _rows_numbered(model, rows[:0])
     added, removed = (none if part is None else part for part in (added, removed))
     return model, Changed(added, removed, first + numbers, rows), grown
@@ -286,7 +286,7 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
         f"{size:.2g} sds (root mean square), the metric scaled by {share:.4g}."
     )
     plan = replace(before, setup=setup, known=known, num_data=problem.num_data, predicted=None)
-    notes = (note, *(told for told in before.notes if not told.startswith(CENTRE_MOVED_NOTE)))
+    notes = (note, *(old for old in before.notes if not old.startswith(CENTRE_MOVED_NOTE)))
     return with_prepared_gradient(problem, replace(plan, notes=notes), ask.seed)
 
 

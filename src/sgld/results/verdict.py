@@ -212,8 +212,8 @@ class Modes:
             rows.append([f"mode {k + 1}", f"{self.mass[k]:.4g}", *error, density, *places])
         how = "measured from exact chains" if self.measured else "by Laplace's approximation"
         more = len(self.names) - len(shown)
-        beside = f"; {more} more parameters in draws.modes" if more else ""
-        return [f"{len(self)} modes, masses {how}{beside}", *columns([head, *rows])]
+        rest = f"; {more} more parameters in draws.modes" if more else ""
+        return [f"{len(self)} modes, masses {how}{rest}", *columns([head, *rows])]
 
 
 _MODE_ARRAYS: dict[str, Any] = {

@@ -149,15 +149,15 @@ def write(
         raise UsageError(
             f"path must be that of a file, and {path} is a directory; give {path / 'draws.npz'}."
         )
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with beside.open("wb") as file:
+        with partial.open("wb") as file:
             np.savez(file, weights=weights, **arrays)  # pyright: ignore[reportArgumentType]
-        beside.replace(path)
+        partial.replace(path)
     except OSError as error:
         raise DataError(f"{path} could not be written: {error.strerror}.") from error
     finally:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def read(path: Path) -> tuple[list[dict[str, torch.Tensor]], np.ndarray, dict[str, Any]]:
@@ -217,14 +217,14 @@ def _first_sentence(error: BaseException) -> str:
 
 
 class Ensemble:
-    """Weighted copies of a network's weights, collected by hand or drawn by `sgld.torch.sample`.
+    """Weighted copies of a network's weights, collected manually or drawn by `sgld.torch.sample`.
 
     Args:
       model: the network whose weights are copied and which is called to predict; its own
         weights and its training mode are left as they are.
 
     Attributes:
-      verdict: how far to trust the draws; of what was collected by hand, that nothing judged them.
+      verdict: how far to trust the draws; "unknown" for manually collected weights, which nothing judged.
       info: of a run of `sgld.torch.sample`: its lengths, and seconds by stage.
 
     Raises: UsageError for batch normalisation in training mode, whose running statistics are
@@ -286,7 +286,7 @@ class Ensemble:
         return late("torch_summary")(self.verdict, self.info, len(self))
 
     def step_halving(self, *, progress: bool = True) -> Verdict:
-        """Run again with half the step from where the chains ended, and compare predictions.
+        """Run again with a halved step from where the chains ended, and compare predictions.
 
         Args:
           progress: the stages and about how long is left, on standard error.

@@ -114,7 +114,7 @@ def check_no_probabilities(outputs: torch.Tensor, meaning: Meaning) -> None:
 def check_pairs(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning: Meaning) -> None:
     """Raise UsageError for a weighted mean of the rows' losses, which shows if the losses differ much.
 
-    Two rows at a time: neighbours as they are; a class beside each other one, or two outcomes, with logits
+    Two rows at a time: neighbours as they are; each pair of classes, or two outcomes, with logits
     made up so that the one loses little and the other much.
     """
     pairs = [(outputs[i : i + 2], target[i : i + 2]) for i in range(len(outputs) - 1)]
@@ -459,7 +459,7 @@ def _kind(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Kind:
     if close(whole, total / len(outputs)):
         if close(whole, total):
             raise UsageError(
-                "the loss is 0 at the data set's first rows, so that a mean cannot be told from a sum; give "
+                "the loss is 0 at the data set's first rows, so that a mean cannot be distinguished from a sum; give "
                 "reduction='none'."
             )
         _check_outputs(loss, outputs, target, whole)

@@ -4,7 +4,7 @@ Nothing in a gradient says how the loss was reduced, but the graph that made it 
 is followed through sums of terms and signs to the reductions, which name their kind and the
 rows they went over.
 
-A sum whose every other term is a sum is refused, whatever it adds up. Beside means and scaled
+A sum whose every other term is a sum is refused, whatever it adds up. In addition to means and scaled
 terms a sum may be a penalty, so only what torch's own losses sum (reduction="sum", or "none" and
 then .sum()) is refused there: where constants such as the batch's rows enter it by a linear map,
 none of the scaled terms has any, and no other term has more rows.
@@ -14,7 +14,7 @@ value: a classifier's mean loss begins near the log of the number of classes, an
 near num_data times that has been multiplied by num_data.
 
 What cannot be seen: a sum that is then multiplied or divided (by the right number, or not) where no
-number of classes tells, one of a formula beside other terms, a loop that adds up rows, a mean over
+number of classes tells, one of a formula with other terms, a loop that adds up rows, a mean over
 outputs too (MSELoss over [n, k] is k times too small), a factor left out of the likelihood (MSELoss
 is a Gaussian's of variance 1/2), a custom function.
 
@@ -39,7 +39,7 @@ _LINEAR_NODES = ("Addmm", "Mm", "Bmm", "Baddbmm", "Addbmm", "Addmv", "Mv", "Dot"
 _LOOKUP_NODES = ("Embedding", "Index", "Gather")
 _MAX_DEPTH = 200
 _FIRST_LOSS_RANGE = (0.15, 4.0)  # a classifier's first mean loss, in logs of the number of classes
-# of these logs, for a mean: with less data a factor num_data is not told from others
+# of these logs, for a mean: with less data a factor num_data is not distinguished from others
 _MAX_MEAN_LOSS = 15.0
 
 
@@ -86,7 +86,7 @@ def judge(found: list[Reduction], num_data: float, value: float | None = None) -
         )
     classes = [r.classes for r in found if r.classes > 1 and not r.certain]
     if value is None or not classes or not all(r.data for r in found):
-        return  # what a penalty adds is not to be told from a factor
+        return  # what a penalty adds cannot be distinguished from a factor
     logs = value / math.log(max(classes))
     low, high = _FIRST_LOSS_RANGE
     if low * num_data <= logs <= high * num_data and logs >= _MAX_MEAN_LOSS:
@@ -179,7 +179,7 @@ def _losses_below(node: Any) -> bool:
 def _may_hold_data(node: Any) -> bool:
     """Return whether rows of data can have entered below: by a linear map, a look-up, or broadcasting.
 
-    A penalty meets constants too, but only in its own shape, or as numbers. What cannot be told
+    A penalty meets constants too, but only in its own shape, or as numbers. What cannot be decided
     (a function of the user's own) may hold data.
     """
     for below in nodes(node):

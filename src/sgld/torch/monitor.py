@@ -52,7 +52,7 @@ class Batches:
 
     Args:
       num_data: N, rows in all the data.
-      batch_size: most rows of a batch beside those that are always in.
+      batch_size: most rows of a batch besides those that are always in.
       always_in: numbers of rows, such as `draws.plan.setup.always` of a default run.
       seed: of the order. Every pass has a fresh one.
 
@@ -221,7 +221,7 @@ class LossWatch:
 
 @dataclass
 class _Course:
-    """The mean of the losses between looks, beside that of the first rows."""
+    """The mean of the losses between checks, next to that of the first rows."""
 
     first: Any = 0.0
     count_first: int = 0

@@ -1,6 +1,6 @@
 """SGLD, pSGLD and SGHMC on PyTorch parameters: the steps of sgld.SGLD, sgld.RMSprop, sgld.SGHMC.
 
-In the letters of the rest of the package, with U = grad(loss) + (lambda / N) theta, where loss is
+In the notation of the rest of the package, with U = grad(loss) + (lambda / N) theta, where loss is
 the mean negative log likelihood of the batch, N = num_data and lambda = prior_precision:
 
     grad log p(theta | data) = -N U

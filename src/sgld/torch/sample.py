@@ -1,6 +1,6 @@
 """`sgld.torch.sample`: the posterior of a module's weights in one call, judged by its predictions.
 
-`Ensemble.step_halving`: half the step, its stages told, and a verdict that says what it found.
+`Ensemble.step_halving`: repeat with a halved step, and the verdict of the comparison.
 
 An ensemble of what a run drew, and what it says of itself in at most 20 lines.
 """
@@ -274,7 +274,7 @@ def resume(
     """Go on with a run of `sgld.torch.sample` that was stopped, from its last checkpoint, or its beginning.
 
     On the same device and version of torch the draws are those of a run that was not stopped, bit for
-    bit; max_seconds begins anew. Of a finished run, what it drew.
+    bit; max_seconds starts again. Of a finished run, what it drew.
 
     Args:
       path: its run directory.
@@ -508,7 +508,7 @@ def halved(first: Verdict, run: Any, progress: bool) -> Verdict:
 
 
 def _verdict(first: Verdict, change: Change, failed: bool) -> Verdict:
-    """Return `Change.judge`'s verdict; an unchanged one gets a reason that says what half the step changed."""
+    """Return `Change.judge`'s verdict; an unchanged one gets a reason that says what the halved step changed."""
     found = change.judge(first, failed=failed)
     if found is not first:
         return found

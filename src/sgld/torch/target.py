@@ -6,12 +6,12 @@ theta is one flat vector for each chain, [chain, d], of the parameters that requ
 their order; all else of the module stays as it is. One call of the module under `torch.func.vmap`
 serves all chains, and one backward pass; a module that vmap cannot take is called chain by chain.
 
-The prior of a module's weights: normal, with learnt scales, Laplace, Student t; a scale per parameter.
+The prior of a module's weights: normal, with estimated scales, Laplace, Student t; a scale per parameter.
 
     -grad log p     normal  theta / s^2            learnt     (nu + d) theta / (nu s^2 + |theta|^2)
                     laplace sign(theta) / s        student t  (nu + 1) theta / (nu s^2 + theta^2)
 
-|theta|^2 over the d entries of a parameter; of a single entry nothing is learnt. The laws are those of
+|theta|^2 over the d entries of a parameter; a single entry estimates nothing. The laws are those of
 `sgld.networks.normal_prior`, `laplace_prior` and `student_t_prior`.
 """
 

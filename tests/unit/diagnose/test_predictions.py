@@ -88,7 +88,7 @@ def test_of_chains_that_have_not_mixed_it_is_said_that_they_are_too_warm_as_well
     assert len(verdict.reasons) == told
     assert exact or verdict.reasons[1] == (
         "the kinetic temperature of layer 'b' is 19.90 where 1 is right, so predictions spread too far, which "
-        "more steps do not mend."
+        "more steps do not reduce."
     )
 
 

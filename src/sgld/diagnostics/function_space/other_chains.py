@@ -18,7 +18,7 @@ Of 500 rows six may be of a kind that none of 64 chosen by chance is, and chains
 functions there although they agree everywhere else, or all in one of two. So a few draws of every chain predict far
 more rows (glances), and those where most is suspected are predicted by all draws:
 
-    R-hat       where chains are furthest apart beside their own draws: over 1.2 at most, since it is the
+    R-hat       where chains are furthest apart relative to their own draws: over 1.2 at most, since it is the
                 largest of thousands of numbers; of few draws over what chance makes of so many
     unlike      chains from other starts (diagnostics/function_space/other_chains.py) that are beyond 4 sds of the run's draws,
                 and beyond every one of them, at one row: a quarter of them, and 3 at least

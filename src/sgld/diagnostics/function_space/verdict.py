@@ -5,7 +5,7 @@
                 .075 of them (the median), an R-hat over 1.2 at other rows (more, of few draws), or a temperature under .97
     biased      a layer, the 16 stiffest directions, or what is predicted, warmer than 1.15; or gradients
                 that are not the log density's
-    unknown     warmer than 1.10, or not known within .03: half the step tells (step halving)
+    unknown     warmer than 1.10, or not known within .03: step halving decides
     trusted     else: probabilities within .01 (means within .15 sd), sd within 10%
 
 by two standard errors where a temperature is held against a limit. A run can be mixed to the eye and
@@ -13,7 +13,7 @@ by two standard errors where a temperature is held against a limit. A run can be
 sufficient; what is right within 1.10 in every layer and in the stiffest directions had its predictive
 sd within 6% on the networks the limits are from.
 
-What half the step changes in predictions, and the word that follows from it.
+`Change` compares predictions with those of a halved step, and gives the verdict that follows.
 
 What a verdict in function space keeps for its pictures: a row per layer, and some of the predictions.
 """
@@ -76,7 +76,7 @@ class Seen:
       failures: what failed chains say.
       by_hand: whether the step size was the user's.
       exact: whether a Metropolis test makes every step size right.
-      halving: what runs half the step, as the user calls it.
+      halving: the call that repeats the run with a halved step, in the spelling of the interface.
       others: chains from other starts; None where they were not looked for.
       one_place: whether all chains began at one.
       rows_r_hat: the largest at rows that are no probe rows; None where those were not looked at.
@@ -84,7 +84,7 @@ class Seen:
       rows_unlike: chains from other starts that are unlike at one of those rows.
       misses: of integrals of the gradient, of rises of the log density (diagnostics/hidden_mass.py); None where
         that was not looked at, nan where there was no time to.
-      by_density: what else to use where the gradient is of another function, in the words of the door.
+      by_density: what else to use where the gradient is of another function, in the spelling of the interface.
     """
 
     kind: Kind
@@ -226,13 +226,13 @@ def temperatures(seen: Seen) -> list[Temperature]:
         if len(means) > 1
         else np.full(values.shape[2], np.inf)
     )
-    names, beside = seen.layers.names, (STIFFEST, SPEEDS)
-    beside = beside[: values.shape[2] - len(names)]
-    judged = [*seen.layers.large] + [True] * len(beside)
+    names, others = seen.layers.names, (STIFFEST, SPEEDS)
+    others = others[: values.shape[2] - len(names)]
+    judged = [*seen.layers.large] + [True] * len(others)
     mean = values.mean(axis=(0, 1))
     return [
         Temperature(n, float(t), float(s), j)
-        for n, t, s, j in zip((*names, *beside), mean, se, judged, strict=True)
+        for n, t, s, j in zip((*names, *others), mean, se, judged, strict=True)
     ]
 
 
@@ -285,7 +285,7 @@ def _rule(
     looked_at = [t for t in warmth if t.judged]
     hot = None if seen.exact else _beyond(looked_at, lambda t: t.value - HOT_TEMPERATURE)
     if agreement.reasons:
-        too_far = [] if hot is None else [f"{_spread(hot)}, which more steps do not mend."]
+        too_far = [] if hot is None else [f"{_spread(hot)}, which more steps do not reduce."]
         return "not mixed", agreement.reasons + too_far, None
     if seen.rows_r_hat is not None and seen.rows_r_hat > seen.rows_allowed:
         return "not mixed", [_at_other_rows(seen.rows_r_hat, seen.rows_allowed)], None
@@ -422,7 +422,7 @@ MAX_SD_CHANGE, MAX_PROB_CHANGE, MAX_MEAN_CHANGE = 0.05, 0.01, 0.15
 
 @dataclass(frozen=True)
 class Change:
-    """Between a run at h and one with half the step.
+    """Differences between a run at h and one with a halved step.
 
     Attributes:
       sd_ratio: of every number that is predicted (centred logits, or means), sd at h over sd at the half.
@@ -470,7 +470,7 @@ class Change:
         if first.word in ("biased", "not mixed"):
             return first
         unseen = first.extra.get("predictions", {}).get("unseen")
-        if unseen is not None:  # half the step tells nothing of that
+        if unseen is not None:  # step halving does not cover that
             return Verdict("unknown", (unseen,), extra=first.extra)
         said, extra = self.said, {**first.extra, "confirmed_by": HALF_STEP}
         if self.agrees and not failed:
@@ -485,7 +485,7 @@ class Change:
 def compared(
     kind: Kind, one: np.ndarray, two: np.ndarray, weights: np.ndarray, other_weights: np.ndarray
 ) -> Change:
-    """Compare predictions [chain, draw, row, k] of a run and of one with half the step, with weights [chain, draw]."""
+    """Compare predictions [chain, draw, row, k] of a run and of one with a halved step, with weights [chain, draw]."""
     variation = None
     if kind == CLASSES:
         means = [np.exp(values.astype(np.float64)).mean(axis=(0, 1)) for values in (one, two)]

@@ -1,6 +1,6 @@
 """Commands on a finished run: summary, report, verify, predict, reference, halve.
 
-`reference` and `halve` compare the run with NUTS, or with a run at half the step size.
+`reference` and `halve` compare the run with NUTS, or with a run at a halved step size.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def halve(
     as_json: Json = False,
     strict: Strict = False,
 ) -> None:  # fmt: skip
-    """Run again with half the step size, extrapolate to step size 0, and judge the run by it.
+    """Run again with a halved step size, extrapolate to step size 0, and judge the run by it.
 
     Costs twice the run's steps. It detects what changes with the step size, but neither other modes
     nor heavy tails. The verdict is stored with the run.
