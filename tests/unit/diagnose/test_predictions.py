@@ -330,7 +330,7 @@ def test_chains_that_began_at_one_place_are_trusted_where_others_were_looked_for
     assert alone.word == "unknown" and "began at one place" in alone.reasons[0]
     assert judge_predictions(seen(one_place=True, exact=exact, others=OTHERS)).word == "trusted"
     agrees = Change(np.ones(3), np.full(3, 0.01), np.zeros(3), None)
-    assert agrees.verdict(alone) == alone  # half the step does not look for them
+    assert agrees.judge(alone) == alone  # half the step does not look for them
 
 
 @pytest.mark.parametrize("unseen", [{"one_place": True}, {"misses": np.nan}])
@@ -340,7 +340,7 @@ def test_half_the_step_settles_a_doubt_and_nothing_that_nobody_looked_for(unseen
     first, other = (judge_predictions(seen(**doubt, **more)) for more in ({}, unseen))
     assert first.word == other.word == "unknown" and first.reasons == other.reasons
     assert agrees.judge(first).word == "trusted"
-    found = agrees.verdict(other)
+    found = agrees.judge(other)
     assert found.word == "unknown" and "want of time" in found.reasons[0]
 
 
