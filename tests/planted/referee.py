@@ -133,7 +133,7 @@ REFEREE = [
     ),
     Mutant(
         "asked: another fit's rows",
-        "known.data if data is None else data, init)", "jax.tree.map(lambda a: a[::-1], known.data), init)",
+        "known.data if data is None else data, init\n", "jax.tree.map(lambda a: a[::-1], known.data), init\n",
         CONFIRM + "test_nuts_is_asked_of_a_fit_alone",
     ),
     Mutant(
