@@ -204,7 +204,7 @@ def stopped(stop):
         (dict(schedule=0.2), "schedule differs from the step_size"),
         (dict(temperature=2.0), "temperature differs from the temperature"),
         (dict(gradient=sgld.Full()), "gradient differs from the gradient"),
-        (dict(preconditioner=sgld.Diagonal(jnp.full(2, 2.0))), "preconditioner is not the"),
+        (dict(preconditioner=sgld.Diagonal(jnp.full(2, 2.0))), "preconditioner differs"),
     ],
 )
 def test_a_stored_part_that_is_given_again_is_the_same(stopped, given, said):

@@ -115,7 +115,7 @@ def test_constraints_hold_by_name():
         ({"sigma": constraints.positive, "zeta": None}, "no 'sigma', its leaves are alpha, scale."),
         ({"scal": constraints.positive, "alpha": None}, "no 'scal', .* Did you mean 'scale'"),
         ({**positive, "extra": None}, "no 'extra'"),
-        ({"scale": constraints.positive}, r"name 1 leaf \(scale\); .* has 'alpha' as well"),
+        ({"scale": constraints.positive}, r"name 1 leaf \(scale\); .* also has 'alpha'"),
         ([constraints.positive, None], "no '.0.'"),
     ):
         with pytest.raises(UsageError, match=said):

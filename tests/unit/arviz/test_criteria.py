@@ -238,7 +238,7 @@ def test_models_are_compared_on_the_same_rows(y, rng):
     short = draws_of(y[:100], rng)
     for given, said in (
         ({"a": draws}, "two or more"),
-        ({"a": draws, "b": short}, "'a' has the rows 250, 'b' has 100"),
+        ({"a": draws, "b": short}, "rows 250, 'b' has 100"),
         ({"a": draws, "b": sgld.waic(draws)}, "criterion loo, 'b' has waic"),
         ({"a": draws, "b": some["better"]}, "same subsample and seed"),
     ):

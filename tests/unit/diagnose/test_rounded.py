@@ -42,7 +42,7 @@ def test_what_has_numbers_enough_is_not_told(z):
 
 
 def test_a_spike_between_neighbouring_numbers_is_told():
-    assert "numbers of float32 are" in of(1000 + 1e-5 * RNG.standard_normal(4000))
+    assert "float32 numbers are" in of(1000 + 1e-5 * RNG.standard_normal(4000))
     assert of(1000 + 1e-2 * RNG.standard_normal(4000)) is None
 
 

@@ -209,7 +209,7 @@ def test_new_rows_of_text_are_read_as_they_are_written(grouped, tmp_path):
         "g;y\na;0,5\n"
     )  # whose name ends as that of the rows that came
     assert sum(len(part) for part in predict(tmp_path / "up", tmp_path / "like.csv")) == 1
-    with pytest.raises(UsageError, match="sep and decimal are of the file of new rows"):
+    with pytest.raises(UsageError, match="sep and decimal apply"):
         update(grouped / "run", drop=[0], out=tmp_path / "no", sep=";")
 
 

@@ -128,7 +128,7 @@ def test_weights_in_half_precision_are_sampled_as_copies_in_float32_and_that_is_
     posterior, init = MODELS[model]
     narrow = jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_array(leaf) else leaf, init)
     with pytest.warns(
-        SGLDWarning, match=f"2 arrays of init are {dtype}: copies of them in float32"
+        SGLDWarning, match=f"2 arrays of init are {dtype}: they are converted to float32"
     ):
         draws = sgld.sample(posterior, {"x": X, "g": GROUP, "y": Y}, narrow, **SHORT)
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(draws.position)} == {"float32"}

@@ -103,6 +103,6 @@ def test_the_prediction_is_printed_with_the_plan_and_goes_with_the_draws():
     assert predicted.gradients == pytest.approx(draws.num_chains * steps)
     assert f"predicted         {predicted}" in str(told[0])
     assert str(predicted).endswith(
-        "under a second of one core for steps and verdict, compiling aside, 380 MiB of memory"
+        "under a second on one core without compilation; 380 MiB of memory"
     )
     assert draws.info["predicted"]["seconds"] == predicted.seconds
