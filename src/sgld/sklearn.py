@@ -11,10 +11,6 @@ from .errors import need
 
 need("sklearn", "sklearn")
 
-from .interfaces.sklearn import (  # noqa: E402
-    SGLDClassifier,
-    SGLDRegressor,
-    draws_of,
-)
+from .interfaces.sklearn import SGLDClassifier, SGLDRegressor, draws_of  # noqa: E402
 
 __all__ = ["SGLDClassifier", "SGLDRegressor", "draws_of"]

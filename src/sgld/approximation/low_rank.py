@@ -145,9 +145,7 @@ class LowRankLaplace:
         )
 
 
-def affordable(
-    problem: Problem,
-) -> bool:
+def affordable(problem: Problem) -> bool:
     """Return whether curvature is worth hundreds of passes over the data."""
     d = problem.dimension
     rows = max(1, problem.num_data)
@@ -176,9 +174,7 @@ def lowrank_mode(
 
 @stage("other modes", whole=True)
 def lowrank_modes(
-    problem: Problem,
-    laplace: LowRankLaplace,
-    rng: np.random.Generator,
+    problem: Problem, laplace: LowRankLaplace, rng: np.random.Generator
 ) -> list[tuple[Float[np.ndarray, " d"], float]]:
     """Return (z, log density) of modes other than `laplace.center`, found from wide starts."""
     found: list[tuple[np.ndarray, float]] = []

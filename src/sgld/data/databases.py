@@ -108,8 +108,7 @@ class DuckDB:
         where = "a query" if self.path is None else str(self.path)
         try:
             with duckdb.connect(
-                ":memory:" if self.path is None else str(self.path),
-                read_only=self.path is not None,
+                ":memory:" if self.path is None else str(self.path), read_only=self.path is not None
             ) as connection:
                 connection.execute("set threads = 1")
                 if self.spill is not None:

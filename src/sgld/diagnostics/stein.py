@@ -99,9 +99,7 @@ def _moments(sums: tuple, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def explained(
-    phi: Float[np.ndarray, "n m"],
-    first: Float[np.ndarray, "n m"],
-    second: Float[np.ndarray, "n m"],
+    phi: Float[np.ndarray, "n m"], first: Float[np.ndarray, "n m"], second: Float[np.ndarray, "n m"]
 ) -> Float[np.ndarray, " m"]:
     """Return r2 from the gammas of two independent gradients (the same gradient twice if exact)."""
     t, u = (phi**2 - phi * gamma for gamma in (first, second))

@@ -29,20 +29,10 @@ from jaxtyping import Array, Float, Int
 
 from ..core.devices import sent
 from ..core.progress import Over, past, stage
-from ..diagnostics.function_space.other_chains import (
-    ROWS_PER_CALL,
-    OtherRows,
-    OtherStarts,
-    others,
-)
+from ..diagnostics.function_space.other_chains import ROWS_PER_CALL, OtherRows, OtherStarts, others
 from ..diagnostics.function_space.predictions import Predictions, predictions_of
 from ..diagnostics.function_space.temperature import Layers
-from ..diagnostics.function_space.verdict import (
-    Seen,
-    judge_predictions,
-    sufficient,
-    with_details,
-)
+from ..diagnostics.function_space.verdict import Seen, judge_predictions, sufficient, with_details
 from ..diagnostics.hidden_mass import (
     MAX_KINK_SHARE,
     MAX_RISING_ROWS,

@@ -365,12 +365,7 @@ def run(
 # -- reference -----------------------------------------------------------------------------
 
 
-ACCEPTANCE_TARGETS: dict[Method, float] = {
-    "nuts": 0.8,
-    "hmc": 0.8,
-    "mala": 0.57,
-    "metropolis": 0.3,
-}
+ACCEPTANCE_TARGETS: dict[Method, float] = {"nuts": 0.8, "hmc": 0.8, "mala": 0.57, "metropolis": 0.3}
 HIGHER_TARGETS = (0.95, 0.99)  # tried in turn if a first run of NUTS or HMC diverges
 DRAW_NUMBER_BYTES = 16.0  # bytes per number of a draw: position, gradient, statistics of the chain
 METHOD_TITLES = {"nuts": "NUTS", "hmc": "HMC", "mala": "MALA", "metropolis": "Metropolis"}

@@ -413,11 +413,7 @@ def _values(problem, family, params, key, *, num_samples):
 
 
 def elbo_values(
-    problem: Problem,
-    family: Family,
-    params: PyTree,
-    num_samples: int,
-    seed: int,
+    problem: Problem, family: Family, params: PyTree, num_samples: int, seed: int
 ) -> Elbo:
     """Return log p(data, z) - log q(z) at `num_samples` draws of q, on all rows."""
     key = jax.random.fold_in(jax.random.key(seed), ELBO_STREAM)

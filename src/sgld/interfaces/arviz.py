@@ -202,10 +202,7 @@ def _of_rows(
         made = subject.replicate(positions, numbers, seed)
         made = {n: v.reshape(*fewer.at.shape, *v.shape[1:]) for n, v in made.items()}
         found["posterior_predictive"] = dataset(made, True, every)
-    for group, arrays in (
-        ("observed_data", subject.observed),
-        ("constant_data", subject.constant),
-    ):
+    for group, arrays in (("observed_data", subject.observed), ("constant_data", subject.constant)):
         if arrays:
             found[group] = dataset({n: v[numbers] for n, v in arrays.items()}, False)
     return found

@@ -137,10 +137,7 @@ class Criterion:
             ", ..." if len(bad) > MAX_NAMED_ROWS else ""
         )
         rows = f"row {named}" if len(bad) == 1 else f"{len(bad)} rows: {named}"
-        return [
-            *lines,
-            f"{what} is above {self.limit:.2g} at {rows}; {self._remedy(len(bad))}",
-        ]
+        return [*lines, f"{what} is above {self.limit:.2g} at {rows}; {self._remedy(len(bad))}"]
 
     def _remedy(self, bad: int) -> str:
         it = "it" if bad == 1 else "them"
@@ -432,10 +429,7 @@ def _nearest(
     networks.
     """
     mean = jax.tree.map(lambda leaf: leaf.mean(axis=0, keepdims=True), positions)
-    both = (
-        lambda n: rows.values(mean, n)[:, 0],
-        lambda n: _waic(rows.values(few, n)).elpd,
-    )
+    both = (lambda n: rows.values(mean, n)[:, 0], lambda n: _waic(rows.values(few, n)).elpd)
     spread = [np.std(elpd - about(numbers)) for about in both]
     return both[int(np.argmin(np.where(np.isfinite(spread), spread, np.inf)))]
 
@@ -492,9 +486,7 @@ class Difference:
 
 
 def difference(
-    exact: Float[np.ndarray, " m"],
-    about: Float[np.ndarray, " m"],
-    every: Float[np.ndarray, " N"],
+    exact: Float[np.ndarray, " m"], about: Float[np.ndarray, " m"], every: Float[np.ndarray, " N"]
 ) -> Difference:
     """Apply the difference estimator (Magnusson et al. 2020, equations 7 to 9).
 

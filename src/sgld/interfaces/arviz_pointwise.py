@@ -445,9 +445,7 @@ def _prior(
 def _from_prior(program: Program, keys: Any, *, names: tuple[str, ...]) -> PyTree:
     from numpyro import handlers
 
-    def one(
-        key: Any,
-    ) -> PyTree:  # observed sites keep their values, since drawing outcomes is slow
+    def one(key: Any) -> PyTree:  # observed sites keep their values, since drawing outcomes is slow
         sites = program.at({}, inner=lambda model: handlers.seed(model, key))
         return {name: sites[name]["value"] for name in names}
 

@@ -148,7 +148,7 @@ def _ppc(draws: Draws, subject: Subject, seed: int) -> Figure:
     if found.whole:
         observed, values = observed.astype(int), values.astype(int)
     tree = _from_dict(
-        {"posterior_predictive": {found.name: values}, "observed_data": {found.name: observed}},
+        {"posterior_predictive": {found.name: values}, "observed_data": {found.name: observed}}
     )
     if found.whole and set(np.unique(observed)) <= {0, 1}:
         return _arviz("plot_ppc_pava", tree)

@@ -26,10 +26,7 @@ from jaxtyping import Array, Float
 from ..core.devices import check_device, raise_together
 from ..core.pytrees import Layout, count_posterior, leaf_names
 from ..core.user_code import check_repeatable, user_errors
-from ..core.validation import (
-    check_seed,
-    unmasked,
-)
+from ..core.validation import check_seed, unmasked
 from ..core.versions import bound_constants, warn_of_slow_versions
 from ..data.validate import as_source
 from ..errors import DataError, SGLDWarning, UsageError

@@ -227,10 +227,7 @@ class FormulaModel:
         columns["levels"] = spec.get("levels") or spec.get("words")
         formula = spec["design"]["formula"]
         again = partial(
-            learn_again,
-            spec["design"],
-            np.asarray(spec["center"]),
-            np.asarray(spec["scale"]),
+            learn_again, spec["design"], np.asarray(spec["center"]), np.asarray(spec["scale"])
         )
         rows = rows_of(
             as_table(table() if callable(table) else table), formula, kind, columns, again

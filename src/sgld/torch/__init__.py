@@ -20,14 +20,4 @@ from .optimisers import PSGLD, SGHMC, SGLD  # noqa: E402
 from .predictive import Classes, Values  # noqa: E402
 from .sample import resume, sample  # noqa: E402
 
-__all__ = [
-    "PSGLD",
-    "SGHMC",
-    "SGLD",
-    "Batches",
-    "Classes",
-    "Ensemble",
-    "Values",
-    "resume",
-    "sample",
-]
+__all__ = ["PSGLD", "SGHMC", "SGLD", "Batches", "Classes", "Ensemble", "Values", "resume", "sample"]

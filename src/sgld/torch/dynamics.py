@@ -25,12 +25,7 @@ import numpy as np
 import torch
 
 from ..data.source import generator
-from ..diagnostics.function_space.temperature import (
-    LOT_ROWS,
-    SPEED_NUMBERS,
-    SPEED_ROWS,
-    Layers,
-)
+from ..diagnostics.function_space.temperature import LOT_ROWS, SPEED_NUMBERS, SPEED_ROWS, Layers
 from .rows import Batch, Inputs, Rows, mapped, num_rows
 from .target import Target
 

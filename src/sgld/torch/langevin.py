@@ -28,9 +28,7 @@ _P = ParamSpec("_P")
 _Self = TypeVar("_Self")
 
 
-def by_name(
-    init: Callable[Concatenate[_Self, _P], None],
-) -> Callable[Concatenate[_Self, _P], None]:
+def by_name(init: Callable[Concatenate[_Self, _P], None]) -> Callable[Concatenate[_Self, _P], None]:
     """Decorate a constructor of params and numbers by name, so that a wrong call is a UsageError."""
     numbers = [p for p in inspect.signature(init).parameters.values() if p.kind is p.KEYWORD_ONLY]
     own = [p.name for p in numbers]

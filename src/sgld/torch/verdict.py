@@ -15,12 +15,7 @@ import numpy as np
 import torch
 
 from ..core.progress import stage
-from ..diagnostics.function_space.other_chains import (
-    ROWS_PER_CALL,
-    OtherRows,
-    OtherStarts,
-    others,
-)
+from ..diagnostics.function_space.other_chains import ROWS_PER_CALL, OtherRows, OtherStarts, others
 from ..diagnostics.function_space.verdict import (
     SMALLER_STEP_REMEDY,
     Change,

@@ -134,8 +134,7 @@ WORST_ROWS = 8  # rows that all draws predict
 MIN_UNLIKE_STARTS, MIN_STARTS_SHARE = 3, 0.25  # of the other starts, that are unlike at one row
 
 Predict = Callable[
-    [Float[np.ndarray, "chain draw d"], Int[np.ndarray, " m"]],
-    Float[np.ndarray, "chain draw m k"],
+    [Float[np.ndarray, "chain draw d"], Int[np.ndarray, " m"]], Float[np.ndarray, "chain draw m k"]
 ]
 
 

@@ -15,11 +15,7 @@ from typing import Any
 import jax
 
 from ...diagnostics.function_space.predictions import predictions_of
-from ...diagnostics.function_space.temperature import (
-    SPEED_NUMBERS,
-    SPEED_ROWS,
-    WEIGHT_ITERATIONS,
-)
+from ...diagnostics.function_space.temperature import SPEED_NUMBERS, SPEED_ROWS, WEIGHT_ITERATIONS
 from ...model.cost import gradient_cost, row_cost
 from ...model.problem import Problem, Request, is_auto
 from ...results.plan import Plan

@@ -6,7 +6,7 @@ imported here, so that help is quick.
 """
 
 # importing a module registers its commands, in this order
-from . import fit, runs, plan, watch, gallery  # isort: skip
+from . import fit, runs, plan, watch  # isort: skip
 from .app import app, main
 
-__all__ = ["app", "fit", "gallery", "main", "plan", "runs", "watch"]
+__all__ = ["app", "fit", "main", "plan", "runs", "watch"]

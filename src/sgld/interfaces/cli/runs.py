@@ -44,8 +44,7 @@ TABLE_SUFFIXES = (".parquet", ".csv")
 def summary(
     run: Run,
     sandwich: Annotated[
-        bool,
-        typer.Option("--sandwich", help="Use the spread over other samples of the rows."),
+        bool, typer.Option("--sandwich", help="Use the spread over other samples of the rows.")
     ] = False,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -94,12 +94,7 @@ def _simulate(sampler: Any, J: Any, h: Any, T: Any) -> tuple[np.ndarray, np.ndar
     def run(key):
         first, key = jax.random.split(key)
         x = start * jax.random.normal(first, (2,))
-        carry = (
-            sampler.init(mean + x),
-            jnp.tile(x, (rows, 1)),
-            key,
-            jnp.zeros((2, rows + 1, 2)),
-        )
+        carry = (sampler.init(mean + x), jnp.tile(x, (rows, 1)), key, jnp.zeros((2, rows + 1, 2)))
         carry = jax.lax.scan(one, carry, jnp.arange(steps, dtype=jnp.int32))[0]
         return carry[3] / (steps - steps // 2)
 

@@ -154,12 +154,7 @@ class SVRG:
         )
 
     def after(
-        self,
-        problem: Problem,
-        x: Array,
-        memory: Memory,
-        z: Array,
-        step: Int[Array, ""],
+        self, problem: Problem, x: Array, memory: Memory, z: Array, step: Int[Array, ""]
     ) -> Memory:
         """Update the centre at every period-th step."""
         fresh = lambda: Memory(z, sums.likelihood_gradient(problem, z))  # noqa: E731

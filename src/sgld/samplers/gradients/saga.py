@@ -80,12 +80,7 @@ class SAGA:
         )
 
     def after(
-        self,
-        problem: Problem,
-        x: Array,
-        memory: Memory,
-        z: Array,
-        step: Int[Array, ""],
+        self, problem: Problem, x: Array, memory: Memory, z: Array, step: Int[Array, ""]
     ) -> Memory:
         """Set a_i = grad l_i(z) on the block, and update the sum."""
         batch, size = problem.source.fetch(x), problem.num_data
