@@ -337,8 +337,7 @@ def test_docstrings_are_laid_out_for_the_site():
     lines = inspect.getdoc(sgld.SGHMC).splitlines()
     found = module.rendered(lines)
     assert (
-        "* ``friction``: alpha, the share of the velocity that a step removes, in (0, 1)."
-        in found
+        "* ``friction``: alpha, the share of the velocity that a step removes, in (0, 1)." in found
     )
     start = found.index(".. code-block:: pycon")
     assert found[start + 2].startswith("    >>> import jax")

@@ -77,8 +77,8 @@ def describe_departure(nu: float) -> str:
     The verdict adds the advice, because it knows the result of the run.
 
     Example:
-      >>> from sgld.approximation.known import far
-      >>> far(1.62)
+      >>> from sgld.approximation.known import describe_departure
+      >>> describe_departure(1.62)
       'far from Gaussian (nu = 1.6)'
     """
     if math.isfinite(nu):

@@ -123,8 +123,8 @@ def check_argument_names(
       said: the remark on an argument that has no name here, or a different meaning.
 
     Example:
-      >>> from sgld.core.user_code import answering
-      >>> @answering({"num_samples": "num_draws"})
+      >>> from sgld.core.user_code import check_argument_names
+      >>> @check_argument_names({"num_samples": "num_draws"})
       ... def sample(*, num_draws=1000):
       ...     return num_draws
       >>> sample(num_samples=10)

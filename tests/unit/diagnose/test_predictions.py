@@ -20,7 +20,7 @@ from sgld.diagnostics.function_space.verdict import (
     mixed,
     temperatures,
 )
-from sgld.inference.execute import another
+from sgld.inference.execute import next_attempts
 from sgld.model.prepare import prepare
 from sgld.model.problem import Request
 from sgld.results.plan import Plan, Setup
@@ -307,7 +307,7 @@ def test_the_step_is_halved_where_a_temperature_is_too_high_and_nowhere_else(giv
     plan = Plan(Setup(None, None, None, None, predictions=True))
     # where chains failed, curvature is much larger than where it was measured
     failed = ["quarter"] if "failures" in given else []
-    assert another(plan, left_to_us, verdict, []) == (["halve"] if warm else failed)
+    assert next_attempts(plan, left_to_us, verdict, []) == (["halve"] if warm else failed)
 
 
 def test_rules_of_what_is_seen_beside_the_probe_rows():

@@ -318,7 +318,7 @@ def test_an_array_that_is_cut_short_while_it_is_read(opened, tmp_path, monkeypat
         os.truncate(tmp_path / "x.npy", 20_000)
         told(done, total)
 
-    monkeypatch.setattr(opening, "rows_told", meanwhile)
+    monkeypatch.setattr(opening, "report_rows", meanwhile)
     with pytest.raises(DataError, match=r"x.npy was cut short while it was read"):
         opened(tmp_path / "x.npy")
     assert left(tmp_path) == []
@@ -439,7 +439,7 @@ def killing(function):
         return function(*given)
     return called
 if where == "rows":
-    opening.rows_told = killing(opening.rows_told)
+    opening.report_rows = killing(opening.report_rows)
 else:
     os.fsync = killing(os.fsync)
     os.rename = killing(os.rename)

@@ -87,7 +87,9 @@ def test_linear_classifiers_say_so_and_networks_of_the_same_parts_do_not(kind, h
 
 def test_nothing_is_looked_for_where_there_can_be_nothing(monkeypatch):
     looked = []
-    monkeypatch.setattr(survey, "look_beyond", lambda *a, **how: looked.append(a) or 1 / 0)
+    monkeypatch.setattr(
+        survey, "check_tails_and_modes", lambda *a, **how: looked.append(a) or 1 / 0
+    )
     fit = sgld.fit(
         ROWS.assign(y=OUTCOMES["poisson"]), "y ~ a + b", family="poisson", progress=False
     )

@@ -16,7 +16,7 @@ from sgld.diagnostics.exact_rule import Trajectories
 from sgld.diagnostics.hidden_mass import Beyond
 from sgld.errors import UsageError
 from sgld.inference import loop
-from sgld.inference.execute import another, target_num_draws
+from sgld.inference.execute import next_attempts, target_num_draws
 from sgld.inference.tuning import exact_chains as from_chains_module
 from sgld.inference.tuning import plan as plan_module
 from sgld.inference.tuning import survey as known_module
@@ -216,7 +216,7 @@ def test_what_is_affordable(monkeypatch):
     monkeypatch.setattr(from_chains_module, "_on_all", lambda *args: exact)
     monkeypatch.setattr(from_chains_module, "_ensemble", lambda *args: None)
     monkeypatch.setattr(from_chains_module, "_in_batches", lambda *args: batches)
-    monkeypatch.setattr(from_chains_module, "gradient_price", lambda problem: of_rows(problem))
+    monkeypatch.setattr(from_chains_module, "gradient_cost", lambda problem: of_rows(problem))
 
     def of_rows(problem):
         return Cost(problem.num_data * (5e-9 + 5e-11 * problem.dimension), 5e-6)
@@ -289,13 +289,13 @@ def test_what_is_tried_next():
     plan = Plan(Setup(None, None, None, None), Known(gaussian=Mock(spec=Laplace)))
     biased, unknown = (Verdict(word, ("why",)) for word in ("biased", "unknown"))
     tried = [{"what": "exact", "why": "why"}]
-    assert another(plan, request(), Verdict("trusted", ()), []) == []
-    assert another(plan, request(), unknown, []) == ["exact"]
-    assert another(plan, request(), biased, []) == ["exact", "halve"]
-    assert another(plan, request(), biased, tried) == ["halve"]
-    assert another(plan, request(), unknown, tried) == []
-    assert another(plan, request(), biased, 3 * tried) == []
-    assert another(plan, request(step_size=0.1), biased, []) == []
+    assert next_attempts(plan, request(), Verdict("trusted", ()), []) == []
+    assert next_attempts(plan, request(), unknown, []) == ["exact"]
+    assert next_attempts(plan, request(), biased, []) == ["exact", "halve"]
+    assert next_attempts(plan, request(), biased, tried) == ["halve"]
+    assert next_attempts(plan, request(), unknown, tried) == []
+    assert next_attempts(plan, request(), biased, 3 * tried) == []
+    assert next_attempts(plan, request(step_size=0.1), biased, []) == []
 
 
 @pytest.mark.parametrize(
@@ -314,13 +314,13 @@ def test_half_the_step_is_tried_where_very_few_trajectories_diverge(diverged, of
     extra = {"divergences": diverged, "trajectories": of, "e_bfmi": energy}
     missed = Verdict("not mixed", ("why",), extra=extra)
     plan = Plan(setup, Known(gaussian=Mock(spec=Laplace)))
-    assert another(plan, request(), missed, []) == (["finer"] if tried else [])
-    assert another(plan, request(), missed, [{"what": "finer", "why": "why"}]) == []
+    assert next_attempts(plan, request(), missed, []) == (["finer"] if tried else [])
+    assert next_attempts(plan, request(), missed, [{"what": "finer", "why": "why"}]) == []
 
 
 def test_a_finer_run_takes_half_the_step_over_the_same_length(monkeypatch):
     monkeypatch.setattr(
-        "sgld.inference.execute.another", lambda p, ask, v, tried: [] if tried else ["finer"]
+        "sgld.inference.execute.next_attempts", lambda p, ask, v, tried: [] if tried else ["finer"]
     )
     posterior = sgld.Posterior(banana)
     first = from_chains(
@@ -334,7 +334,9 @@ def test_a_finer_run_takes_half_the_step_over_the_same_length(monkeypatch):
 
 def test_a_resumed_second_attempt_is_the_same_to_the_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(plan_module, "MAX_GAUSSIAN_NU", 0.9)  # begin with the Gaussian at the mode
-    monkeypatch.setattr(known_module, "look_beyond", lambda *_: Beyond())  # blind to its tails
+    monkeypatch.setattr(
+        known_module, "check_tails_and_modes", lambda *_: Beyond()
+    )  # blind to its tails
     posterior = sgld.Posterior(lambda t: -1.5 * jnp.log1p(t**2 / 2))  # Student-t: r2 is low
     first = sgld.sample(posterior, None, 0.1, path=tmp_path / "whole", progress=False)
     assert any("exactly" in note for note in first.info["plan"]["notes"])

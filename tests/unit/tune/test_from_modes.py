@@ -276,7 +276,7 @@ def test_doubts_stand_for_runs_kept_in_several_modes_too(monkeypatch):
         asked.append((exact, z.shape[:2] == weights.shape))
         return ("there may be mass far out",)
 
-    monkeypatch.setattr(evidence, "standing", stands)
+    monkeypatch.setattr(evidence, "remaining_doubts", stands)
     verdict = sample(mixture(**FAR)).verdict
     assert set(asked) == {(True, True)}
     assert verdict.word == "unknown" and "there may be mass far out" in verdict.reasons[0]
