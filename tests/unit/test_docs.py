@@ -196,6 +196,7 @@ LANGUAGES = {"python", "console", "text", "sh", "toml", "json", "ini", "bibtex",
 def test_the_blocks_of_a_page_are_fenced_and_of_a_known_kind(name):
     text = PAGES[name]
     kinds = {language for language, _, _ in blocks(text)}
+    assert all(content.strip() for _, content, _ in blocks(text)), "an empty block"
     assert {kind for kind in kinds if not kind.startswith("{")} <= LANGUAGES
     prose = re.sub(r"^\s*(?:[-*]|\d+\.) .*\n(?:\n? +.*\n)*", "\n", BLOCK.sub("", text), flags=re.M)
     assert re.findall(r"(?:^\s*\n)((?: {4}.*\n)+)", prose, re.MULTILINE) == []

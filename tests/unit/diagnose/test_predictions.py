@@ -317,7 +317,7 @@ def test_rules_of_what_is_seen_beside_the_probe_rows():
     assert word(rows_unlike=3, others=OTHERS)[0] == "not mixed"
     found = word(misses=0.06)
     assert found[0] == "biased" and "not that of the log density" in found[1]
-    assert "sgld.HMC()" in found[1] and "HMC" not in word(misses=0.06, by_density="")[1]
+    assert "sgld.reference" in found[1] and "reference" not in word(misses=0.06, by_density="")[1]
     assert word(misses=0.05)[0] == word(misses=None)[0] == "trusted"
     found = word(misses=np.nan)
     assert found[0] == "unknown" and "for want of time; give more max_seconds" in found[1]

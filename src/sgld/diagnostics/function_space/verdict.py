@@ -102,7 +102,7 @@ class Seen:
     rows_allowed: float = other_chains.MAX_R_HAT
     rows_unlike: int = 0
     misses: float | None = None
-    by_density: str = ", or give sampler=sgld.HMC(), which goes by the density"
+    by_density: str = ", or use sgld.reference, which accepts by the density"
 
     @property
     def values(self) -> Float[np.ndarray, "chain draw number"]:
