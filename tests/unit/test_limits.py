@@ -134,7 +134,7 @@ def test_where_other_modes_have_had_their_share_of_the_time_draws_come_without_a
     found = run(max_seconds=1e4)
     assert found.verdict.word == "unknown"
     assert "(max_seconds) stopped the search" in found.verdict.reasons[0]
-    assert "give more of it" in found.verdict.reasons[0]
+    assert "; raise it" in found.verdict.reasons[0]
     assert "stopped the search" in " ".join(found.plan.notes)
     # without a limit there is no share of it
     np.testing.assert_array_equal(run().position, found.position)

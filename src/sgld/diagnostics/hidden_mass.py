@@ -85,7 +85,7 @@ def remaining_doubts(
 
 def remedy(doubt: str, otherwise: str) -> str:
     """Return what to do about a doubt; if modes were not searched for, give more time."""
-    return "; give more of it" if doubt == NOT_SEARCHED.sentence else otherwise
+    return "; raise it" if doubt == NOT_SEARCHED.sentence else otherwise
 
 
 def _settled(
