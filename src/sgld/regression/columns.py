@@ -330,6 +330,15 @@ PLAIN_NAME = re.compile(r"[^\W\d]\w*")  # a name that needs no backticks
 R_FUNCTIONS = {  # functions of R and its packages
     "factor": "C", "as.factor": "C", "ordered": "C", "ln": "log", "log1p": "np.log1p", "ns": "cr",
 }  # fmt: skip
+SURVIVAL = "Censored outcomes are not supported; docs/recipes.md has them as a NumPyro model."
+UNSUPPORTED_TERMS = {  # terms of other packages, and what to do instead
+    "Surv": SURVIVAL, "cens": SURVIVAL,
+    "cbind": "Give the successes as the outcome, and the numbers of trials as trials.",
+    "cut": "Add the intervals as a column of the table, for example with pandas.cut.",
+    "s": "Use cr(x, df=5), a spline with a fixed number of coefficients.",
+    "te": "Use cr(x, df=4):cr(z, df=4).",
+    "mo": "Use C(x), or x if its levels are equally spaced.",
+}  # fmt: skip
 
 
 def meant(formula: str, columns: Collection[str]) -> str:
@@ -341,7 +350,10 @@ def meant(formula: str, columns: Collection[str]) -> str:
        Write 'cost ~ age + C(town)': '~' separates outcome and predictors; factor is C here.
     """
     if GROUP_TERM.search(_bare(formula)):
-        return " Group terms such as (1 | town) are not supported; use a NumPyro model (docs/numpyro.md)."
+        return " Group terms such as (1 | town) are not supported; docs/recipes.md has them as a NumPyro model."
+    for name, remedy in UNSUPPORTED_TERMS.items():
+        if name not in columns and re.search(rf"(?<![\w.]){name}(?=\s*\()", _bare(formula)):
+            return f" {remedy}"
     written, reasons = formula, []
     for change in (_tilde, _pluses, _functions, _backticks):
         changed, reason = change(written, columns)

@@ -180,6 +180,8 @@ def find_family(name: str) -> Family:
     if plain not in FAMILIES:
         nearest = did_you_mean(plain, [*FAMILIES, *ALIASES])
         hint = f" {ALTERNATIVES[plain]}" if plain in ALTERNATIVES else nearest
+        if "link=" in plain:
+            hint = " A family has one link: gaussian the identity, bernoulli the log odds, counts the log."
         raise UsageError(f"family must be one of {', '.join(FAMILIES)}. Got {name!r}.{hint}")
     if plain not in ("gaussian", "bernoulli", "poisson", "lognormal"):
         need("numpyro", "numpyro")
@@ -456,16 +458,21 @@ ALIASES = {
     "negbin": "negative-binomial", "negbinomial": "negative-binomial", "nb": "negative-binomial",
     "ols": "gaussian", "lm": "gaussian", "multiclass": "categorical",
     "student": "student-t", "t": "student-t", "robust": "student-t", "count": "poisson",
-    "log-normal": "lognormal",
+    "log-normal": "lognormal", "nbinom": "negative-binomial", "nbinom2": "negative-binomial",
 }  # fmt: skip
 # names of unsupported families, and the nearest alternative
-NOT_A_FAMILY = "It is not supported; use a NumPyro model (docs/numpyro.md)."
+NOT_A_FAMILY = "It is not supported; docs/recipes.md shows such outcomes in NumPyro models."
 ALTERNATIVES = {
     "exponential": "Use gamma, which also estimates its shape.",
     "quasipoisson": "Use negative-binomial for counts that vary more than Poisson counts.",
     "probit": "Use bernoulli, whose link is the log odds.",
     **dict.fromkeys(
-        ("beta", "ordinal", "cumulative", "zip", "zinb", "zero-inflated", "hurdle", "weibull", "cox", "tweedie"),
+        (
+            "beta", "beta-binomial", "ordinal", "cumulative", "zip", "zinb", "zero-inflated",
+            "zero-inflated-poisson", "zero-inflated-negative-binomial", "hurdle", "hurdle-poisson",
+            "hurdle-negative-binomial", "hurdle-gamma", "weibull", "cox", "survival", "tweedie",
+            "inverse-gaussian",
+        ),
         NOT_A_FAMILY,
     ),
 }  # fmt: skip
