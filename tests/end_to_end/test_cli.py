@@ -523,7 +523,7 @@ def test_interrupted_exits_130_says_how_to_go_on_and_does(stopped):
     assert statuses["interrupted"] == 130
     assert "plan" in out and "trusted" not in out
     assert "sampling" in err  # the progress line
-    assert "interrupted; " in err and " are kept" in err
+    assert "interrupted" in err and "are stored" in err
     assert f"sgld resume {paths['interrupted']}" in err and "Traceback" not in err
     assert run("resume", paths["interrupted"], "--quiet").exit_code == 0
     assert digest(paths["interrupted"]) == digest(paths["whole"])

@@ -87,10 +87,10 @@ def test_a_run_that_fails_says_where_and_leaves_no_empty_output():
     source = """
 import time, sgld
 from sgld.core.progress import stage, told
-with told(True), stage("curvature"):
+with progress_shown(True), stage("curvature"):
     time.sleep(1.0)
     raise ValueError("planted")"""
-    quick = "from sgld.core.progress import told\nwith told(True):\n    pass"
+    quick = "from sgld.core.progress import progress_shown\nwith progress_shown(True):\n    pass"
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in (quick, source)])
     with pytest.raises(CellExecutionError, match="planted"):
         run(made)
