@@ -61,7 +61,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, monkeypatch, short_tuning):
     model, data, *_ = linear(120)
     with torch.no_grad():
         model.weight.add_(1.0)  # where the chains started is stored
-    with pytest.raises(RunError, match=r"not finished; go on with it: sgld\.torch\.resume"):
+    with pytest.raises(RunError, match=r"not finished; resume it: sgld\.torch\.resume"):
         st.Ensemble.load(tmp_path / "run", model)
     again = st.resume(tmp_path / "run", model, squares, data, progress=False)
     assert len(again) == len(whole)

@@ -252,7 +252,7 @@ def test_what_training_loops_call_it():
 
 
 def test_a_call_that_is_refused_leaves_no_directory(tmp_path):
-    refused("was up", max_seconds=0.01, error=RunError, path=tmp_path / "run")
+    refused("ended before the first draw", max_seconds=0.01, error=RunError, path=tmp_path / "run")
     refused("Got their sum", loss=lambda o, y: F.cross_entropy(o, y, reduction="sum"), path=tmp_path / "run")  # fmt: skip
     assert not (tmp_path / "run").exists()
 
