@@ -252,8 +252,13 @@ DIAGNOSE = [
         "tests/unit/tune/test_noise.py::test_per_datum_statistics_give_the_noise_of_every_batch",
     ),
     Mutant(
+        "rule: the meter's figures stand where mass was found elsewhere",
+        "elsewhere = e.other_modes > 0 or any(", "elsewhere = e.other_modes > 0 and any(",
+        VERDICT + "test_where_the_meter_is_no_guide_its_column_is_empty",
+    ),
+    Mutant(
         "rule: the meter's figures stand where it is no guide",
-        "nowhere = e.why_not is not None or e.other_modes > 0 or far", "nowhere = False",
+        "nowhere = e.why_not is not None or elsewhere or far", "nowhere = False",
         VERDICT + "test_where_the_meter_is_no_guide_its_column_is_empty",
     ),
     Mutant(

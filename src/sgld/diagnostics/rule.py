@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..approximation.known import describe_departure
+from ..approximation.known import NOT_SEARCHED, describe_departure
 from ..results.statistics import MAX_PLAIN_CHAINS, max_r_hat
 from ..results.verdict import MODES, Verdict, Word
 from .hidden_mass import remedy
@@ -81,6 +81,7 @@ def judge(e: Evidence) -> Verdict:
     if e.sd_ratio is not None and e.r2 is not None and e.mean_shift is not None:
         good = (e.r2 > MIN_PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)
         good &= (e.sd_ratio > 0) & (e.sd_ratio <= MAX_PRINTED_RATIO)
+        good &= ~np.isnan(_where_known(e, e.sd_ratio))
         if e.sd_ratio_se is not None:
             good &= e.sd_ratio_se <= MAX_PRINTED_SE
         corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
@@ -119,7 +120,9 @@ def _where_known(e: Evidence, values: np.ndarray | None) -> np.ndarray | None:
     if values is None or e.r2 is None:
         return values
     far = e.nu is not None and not e.nu <= MAX_NU
-    nowhere = e.why_not is not None or e.other_modes > 0 or far
+    # the meter knows the mode that it was made at; a search that was not made says nothing of it
+    elsewhere = e.other_modes > 0 or any(doubt != NOT_SEARCHED.sentence for doubt in e.doubts)
+    nowhere = e.why_not is not None or elsewhere or far
     return np.where((e.r2 >= e.min_r2) & (not nowhere), values, np.nan)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sgld.approximation.known import NOT_SEARCHED
 from sgld.diagnostics.rule import Evidence, judge
 from sgld.results.verdict import Verdict
 
@@ -114,10 +115,18 @@ def test_corrected_columns_need_effective_draws_and_a_meter_that_is_sure():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"nu": 1.5}, {"other_modes": 1}, {"why_not": "there is no curvature."}]
-)
+    "changes",
+    [
+        {"nu": 1.5}, {"other_modes": 1}, {"why_not": "there is no curvature."},
+        {"doubts": ("possible hidden mass: along 'x'",)},
+    ],
+)  # fmt: skip
 def test_where_the_meter_is_no_guide_its_column_is_empty(changes):
-    assert np.isnan(judged(**changes).sd_ratio).all()
+    verdict = judged(**changes)
+    assert np.isnan(verdict.sd_ratio).all()
+    assert np.isnan(verdict.mean_corrected).all() and np.isnan(verdict.sd_corrected).all()
+    late = judged(doubts=(NOT_SEARCHED.sentence,))  # nothing was searched, and nothing found
+    assert np.isfinite(late.sd_ratio).all() and np.isfinite(late.sd_corrected).all()
     partly = judged(r2=[0.4, 0.99]).sd_ratio
     assert np.isnan(partly[0]) and partly[1] == 0.97
     assert judged(other_modes=1).doubts == ("modes",) and judged().doubts == ()
