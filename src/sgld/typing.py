@@ -40,7 +40,7 @@ FamilyName = Literal[
     "gamma", "lognormal",
     # aliases
     "normal", "linear", "ols", "lm", "robust", "student", "t", "logistic", "logit", "binary", "multinomial", "multiclass",
-    "softmax", "count", "negbin", "negbinomial", "nb", "log-normal",
+    "softmax", "count", "negbin", "negbinomial", "nb", "log-normal", "nbinom", "nbinom2",
 ]  # fmt: skip
 PlotKind = Literal["forest", "trace", "marginal", "pair", "ppc", "verdict"]
 PredictionKind = Literal["outcome", "mean", "class"]
