@@ -228,8 +228,9 @@ def sample(
         Monte Carlo error.
       temperature: T, a number or a schedule. The stationary distribution is p(theta | data)^(1/T)
         of the position itself: with constraints the Jacobian of the free coordinates is not
-        tempered. In a schedule, steps at T = 0 explore and give no draws: `step_size=cycles,
-        temperature=cycles.temperature()` with `cycles = cosine_cycles(...)` is cyclical sampling
+        tempered. In a schedule, steps at T = 0 explore and give no draws. With
+        `cycles = cosine_cycles(...)`, `step_size=cycles` and `temperature=cycles.temperature()`
+        it is cyclical sampling
         (Zhang et al. 2020). It finds several modes, but the share of draws in each mode depends on
         where cycles end, not on posterior weight.
       gradient: "auto", Full(), Minibatch() or ControlVariates().

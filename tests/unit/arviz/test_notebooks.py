@@ -86,7 +86,7 @@ def test_views_and_figures_stand_in_the_cells():
 def test_a_run_that_fails_says_where_and_leaves_no_empty_output():
     source = """
 import time, sgld
-from sgld.core.progress import stage, told
+from sgld.core.progress import progress_shown, stage
 with progress_shown(True), stage("curvature"):
     time.sleep(1.0)
     raise ValueError("planted")"""
