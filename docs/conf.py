@@ -4,14 +4,15 @@ import importlib.util
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # docstrings.py, drawn.py
+sys.path.insert(0, str(Path(__file__).parent))  # docstrings.py, drawn.py, mathml.py
 
 import sgld
 
 project = "sgld"
 author = "the sgld developers"
 version = release = sgld.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "drawn"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "drawn", "mathml"]
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"sgld {version}"
 html_static_path = ["static"]
