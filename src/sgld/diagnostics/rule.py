@@ -81,7 +81,7 @@ def judge(e: Evidence) -> Verdict:
     if e.sd_ratio is not None and e.r2 is not None and e.mean_shift is not None:
         good = (e.r2 > MIN_PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)
         good &= (e.sd_ratio > 0) & (e.sd_ratio <= MAX_PRINTED_RATIO)
-        good &= ~np.isnan(_where_known(e, e.sd_ratio))
+        good &= np.isfinite(np.asarray(_where_known(e, e.sd_ratio), float))
         if e.sd_ratio_se is not None:
             good &= e.sd_ratio_se <= MAX_PRINTED_SE
         corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
