@@ -42,6 +42,19 @@ def test_a_density_without_a_factor_is_not_accused():
     )
 
 
+@pytest.mark.parametrize(
+    ("at_fault", "start", "prior", "likelihood"),
+    [
+        ("init leaf", np.nan, lambda t: -(t**2), lambda t, y: t * y),
+        ("log_prior", -1.0, jnp.log, lambda t, y: t * y),
+        ("log_likelihood", -1.0, lambda t: -(t**2), lambda t, y: jnp.log(t) * y),
+    ],
+)
+def test_the_part_that_is_not_finite_is_named(at_fault, start, prior, likelihood):
+    with pytest.raises(sgld.errors.UsageError, match=f"nan: {at_fault}"):
+        sgld.sample(sgld.Posterior(prior, likelihood), np.ones(20, np.float32), start)
+
+
 @pytest.mark.slow
 def test_in_a_chain(capsys):
     """A step by hand that throws the noise to where the matrix is singular."""

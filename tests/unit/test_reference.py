@@ -296,7 +296,7 @@ def test_compare_refuses_other_parameters():
         sgld.compare(a, sgld.Draws.of(x, names=("p", "r")))
     with pytest.raises(UsageError, match="'r' is not in draws"):
         sgld.compare(a, sgld.Draws.of(np.zeros((1, 10, 3)), names=("p", "q", "r")))
-    with pytest.raises(UsageError, match=r"reference must be Draws\. Got int"):
+    with pytest.raises(UsageError, match="reference must be Draws"):
         sgld.compare(a, 3)
 
 

@@ -150,7 +150,7 @@ def as_table(data: Any) -> pyarrow.Table:
             ) from error
     check_names(data.column_names, "the table")
     if data.num_rows == 0:
-        raise DataError("the table has no rows.")
+        raise DataError("the table has no rows; give one that has some.")
     return data
 
 

@@ -68,6 +68,8 @@ from .tuning.plan import make_plan
 
 
 MAX_TEMPERATURE = 1e9
+METHODS = {"sampler": "step", "gradient": "at", "preconditioner": "prepare"}
+EXAMPLES = {"sampler": "SGLD", "gradient": "Minibatch", "preconditioner": "RMSprop"}
 
 
 MIN_TOLERANCE = 1e-6
@@ -109,14 +111,15 @@ def check_request(ask: Request, ess: Any) -> None:
     release_mistakable(
         ask.sampler, ask.gradient, ask.preconditioner, ask.step_size, ask.temperature
     )
-    contracts = {"sampler": "step", "gradient": "at", "preconditioner": "prepare"}
-    for name, method in contracts.items():
+    for name, method in METHODS.items():
         value = getattr(ask, name)
         if is_auto(value):
             continue
         if isinstance(value, type) or not hasattr(value, method):
-            called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
-            raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
+            example = value.__name__ if isinstance(value, type) else EXAMPLES[name]
+            raise UsageError(
+                f"{name} must be 'auto' or a {name} object, such as sgld.{example}(). Got {value!r}."
+            )
     sampler: Any = ask.sampler  # the other parts are compiled from what they prepare
     if is_auto(getattr(sampler, "noise_correction", None)) and hasattr(
         sampler, "__dataclass_fields__"
@@ -492,7 +495,7 @@ def _found(path: str | Path, mesh: Mesh | None) -> tuple[RunDirectory, dict[str,
     directory = RunDirectory(path, writes=is_first())
     with raise_together():
         if not directory.path.is_dir():
-            raise RunError(f"{path} is not a directory.")
+            raise RunError(f"there is no run directory {path}; check the path.")
         directory.take_up()
         if mesh is not None:  # the other processes read what the first has written
             with directory:

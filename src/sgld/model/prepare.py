@@ -158,7 +158,7 @@ def _divides(output: Any, num_data: int) -> bool:
 
 SUM_REMEDIES = {
     "log_prior": "; sum it.",
-    "log_likelihood": ", of ONE datum; the library sums over rows.",
+    "log_likelihood": "; it takes ONE datum, and the library sums over rows.",
 }
 
 
@@ -358,6 +358,17 @@ def _in_single(init: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.astype(np.float32) if narrow(leaf) else leaf, init)
 
 
+def _not_finite(problem: Problem, position: PyTree) -> str:
+    """Return which part makes the log density at `position` not finite; "" if there is one part."""
+    for name, leaf in zip(leaf_names(position), jax.tree.leaves(position), strict=True):
+        if not np.isfinite(np.asarray(leaf)).all():
+            return f"init leaf {name!r} is not finite"
+    if not problem.has_rows:
+        return ""
+    finite_prior = np.isfinite(float(problem.posterior.log_prior(position)))
+    return f"{'log_likelihood' if finite_prior else 'log_prior'} is not finite"
+
+
 def _check_model(problem: Problem) -> None:
     """Check that functions return scalars and that density and gradient are finite at the start."""
     posterior, z = problem.posterior, problem.start
@@ -383,10 +394,12 @@ def _check_model(problem: Problem) -> None:
         else:
             value, gradient = sums.value_and_gradient(problem, z)
     if not np.isfinite(float(value)):
-        factor = without_a_factor(problem, np.asarray(z), np.ones(z.size), "")
+        reason = without_a_factor(problem, np.asarray(z), np.ones(z.size), "") or _not_finite(
+            problem, position
+        )
         raise UsageError(
-            f"the log density at init is {float(value)}{factor and ': ' + factor}; choose a start with "
-            "finite density."
+            f"the log density at init is {float(value)}{reason and ': ' + reason}; "
+            "choose a start with finite density."
         )
     bad = ~np.isfinite(np.asarray(gradient))
     if bad.any():

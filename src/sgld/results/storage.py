@@ -198,13 +198,13 @@ def load(path: str | Path) -> Draws:
       >>> import sgld
       >>> sgld.load("runs/nowhere")
       Traceback (most recent call last):
-      sgld.errors.RunError: runs/nowhere is not a directory.
+      sgld.errors.RunError: there is no run directory runs/nowhere; check the path.
     """
     from .codec import plan_of
 
     run = RunDirectory(path)
     if not run.path.is_dir():
-        raise RunError(f"{path} is not a directory.")
+        raise RunError(f"there is no run directory {path}; check the path.")
     kept = run.begun().get("keep") is not None
     if not run.finished():
         raise RunError(f"{path} is not finished; {run.remedy()}")
@@ -303,7 +303,7 @@ def verify(path: str | Path) -> dict[str, int]:
     """
     run = RunDirectory(path)
     if not run.path.is_dir():
-        raise RunError(f"{path} is not a directory.")
+        raise RunError(f"there is no run directory {path}; check the path.")
     asked = run.begun()
     names = ["run.json", "setup.npz"]
     # the text of the plan is added to run.json after setup.npz is written

@@ -106,7 +106,9 @@ def compare(draws: Draws, reference: Draws) -> Comparison:
     for role, given in (("draws", draws), ("reference", reference)):
         if not isinstance(given, Draws):
             remedy = "; call .draws() on it" if hasattr(given, "draws") else ""
-            raise UsageError(f"{role} must be Draws. Got {type(given).__name__}{remedy}.")
+            raise UsageError(
+                f"{role} must be Draws, which sgld.sample returns. Got {type(given).__name__}{remedy}."
+            )
     for here, there, where in (
         (draws.names, reference.names, "reference"),
         (reference.names, draws.names, "draws"),

@@ -121,7 +121,7 @@ def of_torch(directory: RunDirectory) -> dict[str, Any]:
 def finished_run(directory: RunDirectory, model: torch.nn.Module) -> Found:
     """Read what `Files.finish` wrote; RunError for an unfinished run, UsageError for another frozen trunk."""
     if not directory.path.is_dir():
-        raise RunError(f"{directory.path} is not a directory.")
+        raise RunError(f"there is no run directory {directory.path}; check the path.")
     begun = of_torch(directory)
     if not directory.finished():
         raise RunError(f"{directory.path} is not finished; {directory.remedy()}")

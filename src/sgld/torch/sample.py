@@ -290,11 +290,11 @@ def resume(
       >>> import torch, sgld.torch
       >>> sgld.torch.resume("runs/nowhere", torch.nn.Linear(1, 1), torch.nn.functional.mse_loss, None)
       Traceback (most recent call last):
-      sgld.errors.RunError: runs/nowhere is not a directory.
+      sgld.errors.RunError: there is no run directory runs/nowhere; check the path.
     """
     began, directory = time.monotonic(), RunDirectory(path)
     if not directory.path.is_dir():
-        raise RunError(f"{path} is not a directory.")
+        raise RunError(f"there is no run directory {path}; check the path.")
     directory.take_up()
     begun = of_torch(directory)
     if directory.finished() and dataset is None:

@@ -218,7 +218,7 @@ def test_a_page_twice_is_the_same_page(tmp_path):
 
 
 def test_an_unfinished_run_has_no_page(tmp_path):
-    with pytest.raises(RunError, match="is not a directory"):
+    with pytest.raises(RunError, match="no run directory"):
         write_report(tmp_path / "nowhere")
     path = run(tmp_path)
     (path / "result.json").unlink()
