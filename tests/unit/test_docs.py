@@ -19,6 +19,7 @@ import shlex
 import textwrap
 from pathlib import Path
 
+import jax
 import pytest
 from typer.testing import CliRunner
 
@@ -146,13 +147,14 @@ def call(line):
 
 
 def run(name):
-    """Run a page in the current folder."""
+    """Run a page in the current folder, with JAX's defaults as its reader has them."""
     names = {"__name__": "page"}
     for number, (kind, code, shown) in enumerate(steps(PAGES[name]), 1):
         if kind == "console":
             printed = call(code)
         else:
-            with contextlib.redirect_stdout(io.StringIO()) as out:
+            lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
+            with lax[0], lax[1], contextlib.redirect_stdout(io.StringIO()) as out:
                 exec(compile(code, f"{name}, block {number}", "exec"), names)
             printed = out.getvalue()
         if shown is not None:
