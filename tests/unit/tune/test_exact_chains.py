@@ -16,7 +16,7 @@ from sgld.diagnostics.exact_rule import Trajectories
 from sgld.diagnostics.hidden_mass import Beyond
 from sgld.errors import UsageError
 from sgld.inference import loop
-from sgld.inference.execute import next_attempts, target_num_draws
+from sgld.inference.execute import next_attempts, revise_plan, target_num_draws
 from sgld.inference.tuning import exact_chains as from_chains_module
 from sgld.inference.tuning import plan as plan_module
 from sgld.inference.tuning import survey as known_module
@@ -296,6 +296,14 @@ def test_what_is_tried_next():
     assert next_attempts(plan, request(), unknown, tried) == []
     assert next_attempts(plan, request(), biased, 3 * tried) == []
     assert next_attempts(plan, request(step_size=0.1), biased, []) == []
+
+
+def test_the_note_of_a_second_run_leaves_out_the_remedy_that_it_applies(monkeypatch):
+    monkeypatch.setattr("sgld.inference.execute.with_lengths", lambda plan, ask: plan)
+    plan = Plan(Setup(None, None, None, lambda step: 0.2), Known())
+    attempt = {"what": "halve", "why": "sd 12% too wide; use a smaller step_size."}
+    (note,) = revise_plan(plan, attempt, None, request()).notes
+    assert "12% too wide)" in note and "0.1" in note and "smaller" not in note
 
 
 @pytest.mark.parametrize(
