@@ -4,7 +4,22 @@ from .mutant import Mutant
 
 VISITS = "tests/unit/tune/test_visits.py::"
 
+ESCAPES = "tests/unit/tune/test_escapes.py::"
+
 VISITS_BUGS = [
+    Mutant(
+        "escapes: chains that stay count as if they had left",
+        "there.max() < MAX_ESCAPE_STEPS and small",
+        "small",
+        ESCAPES + "test_a_mode_that_some_chains_do_not_leave_may_hold_mass",
+    ),
+    Mutant(
+        "escapes: the entries of the run are not counted",
+        "events = np.sum(t > place) / stay",
+        "events = 0",
+        ESCAPES
+        + "test_a_place_that_is_entered_often_holds_mass_however_soon_chains_leave[200-True]",
+    ),
     Mutant(
         "doubts: a share of nearly all is held by half of what makes it",
         "wanted = seen * doubt.share * np.sum(square, where=~there)",

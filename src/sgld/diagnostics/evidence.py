@@ -26,8 +26,9 @@ from ..samplers.gradients.full import Full
 from ..samplers.replica_exchange import ReplicaExchange
 from ..samplers.stationary import AffineLaw
 from . import exact_rule, stein, tails
+from .escapes import left_standing
 from .exact_rule import Trajectories, judge_exact, judge_several
-from .hidden_mass import remaining_doubts
+from .hidden_mass import remaining_doubts, unsettled
 from .rule import MAX_SE_ALONE, MIN_PRINTED_R2, Evidence, judge
 from .stein import may_be_nonlinear, on_the_reported_scale
 from .tails import heavy_tails, known_tails, rare_error
@@ -77,9 +78,7 @@ def assess(
         nu=plan.known.nu,
         other_modes=plan.known.other_modes,
         tolerance=tolerance,
-        doubts=remaining_doubts(
-            plan.known, left, exact=plan.setup.exact, began_there=plan.setup.starts is not None
-        ),
+        doubts=_doubts(problem, plan, left, seed),
         by_hand=plan.by_hand,
     )
     ess = np.nan_to_num(np.fmin(found.mixing.ess, found.mixing.ess_square))
@@ -108,6 +107,17 @@ def assess(
     if rough:  # a covariance that is too small hides bias, and only r2 shows it
         evidence["min_r2"] = MIN_PRINTED_R2
     return judge(Evidence(**evidence, why_not=why_not))
+
+
+def _doubts(
+    problem: Problem, plan: Plan, z: Float[np.ndarray, "chain draw d"], seed: int
+) -> tuple[str, ...]:
+    """Return sentences on the suspected mass that neither the draws nor chains from there settle."""
+    setup, began_there = plan.setup, plan.setup.starts is not None
+    left = unsettled(plan.known, z, exact=setup.exact, began_there=began_there)
+    if setup.exact and began_there and left:
+        left = left_standing(problem, setup, plan.known, left, z, seed)
+    return tuple(doubt.sentence for doubt in left)
 
 
 def _no_meter(known: Known, draws: Draws) -> str | None:

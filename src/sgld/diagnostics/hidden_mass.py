@@ -66,7 +66,20 @@ def remaining_doubts(
     weights: Float[np.ndarray, "chain draw"] | None = None,
     began_there: bool = False,
 ) -> tuple[str, ...]:
-    """Return sentences, without a period, on what a run from the Gaussian cannot settle.
+    """Return sentences, without a period, on what a run from the Gaussian cannot settle."""
+    left = unsettled(known, z, exact=exact, weights=weights, began_there=began_there)
+    return tuple(doubt.sentence for doubt in left)
+
+
+def unsettled(
+    known: Known,
+    z: Float[np.ndarray, "chain draw d"],
+    *,
+    exact: bool,
+    weights: Float[np.ndarray, "chain draw"] | None = None,
+    began_there: bool = False,
+) -> tuple[Doubt, ...]:
+    """Return the doubts that draws from a run do not settle.
 
     Chains that accept or refuse by the density itself (`exact`) need no gradient of it. Doubts
     about tails are settled if the chains have been far out as often as the rays say. They are also
@@ -80,7 +93,7 @@ def remaining_doubts(
         exact and (_settled(d, known, z, share) or (began_there and _visited(d, known, z, share)))
         for d in known.doubts
     )
-    return tuple(d.sentence for d, gone in zip(known.doubts, settled, strict=True) if not gone)
+    return tuple(d for d, gone in zip(known.doubts, settled, strict=True) if not gone)
 
 
 def remedy(doubt: str, otherwise: str) -> str:

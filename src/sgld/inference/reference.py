@@ -39,7 +39,8 @@ from ..core.devices import check_memory
 from ..core.progress import progress_shown, stage
 from ..core.validation import fraction, whole_number
 from ..core.work import Work
-from ..diagnostics.hidden_mass import remaining_doubts
+from ..diagnostics.escapes import left_standing, trajectories_like
+from ..diagnostics.hidden_mass import unsettled
 from ..diagnostics.rule import Evidence, unmixed
 from ..errors import UsageError, did_you_mean
 from ..model import sums
@@ -479,8 +480,13 @@ def reference(
         "seed": int(seed),
     }
     began_there = len(starts) > num_modes
-    doubts = remaining_doubts(known, np.asarray(z, np.float64), exact=True, began_there=began_there)
-    verdict = _verdict(draws, method, info, num_chains * num_draws * thin, doubts)
+    z = np.asarray(z, np.float64)
+    doubts = unsettled(known, z, exact=True, began_there=began_there)
+    if doubts and began_there:
+        setup = trajectories_like(problem, z, thin)
+        doubts = left_standing(problem, setup, known, doubts, z, seed)
+    sentences = tuple(doubt.sentence for doubt in doubts)
+    verdict = _verdict(draws, method, info, num_chains * num_draws * thin, sentences)
     info["seconds"] = time.perf_counter() - began
     return replace(draws, verdict=verdict, info=info, origin=Origin(target, rows))
 
