@@ -62,7 +62,7 @@ def left_standing(
         away = doubt.toward * np.sign((doubt.start - known.gaussian.center) @ doubt.toward)
         t, place = ((x - known.gaussian.center) @ away for x in (z, doubt.start))
         level = ((doubt.edge or GAUSSIAN_SDS) + place) / 2
-        least = known.gaussian.center @ away + level
+        least = float(known.gaussian.center @ away + level)
         there = _steps_there(problem, setup, doubt.start, away, least, seed)
         stay = max(1.0, there.mean() / setup.thin)
         events = np.sum(t > place) / stay
