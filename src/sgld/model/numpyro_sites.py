@@ -7,6 +7,7 @@ sampled raises a message that names the site.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import threading
 import warnings
@@ -332,14 +333,27 @@ MAX_LOCAL_NUMBERS = 20_000  # numbers that a latent site in a plate of observed 
 
 
 def traced(model: Callable, arguments: Arguments) -> dict[str, Site]:
-    """Return the sites of the model at its prior's median; raise UsageError for any failure."""
-    from numpyro.infer import init_to_median
+    """Return the sites of the model at its prior's median; raise UsageError for any failure.
 
+    Where a median is not finite, the start is uniform in [-2, 2] on the unconstrained scale.
+    """
+    from numpyro.infer import init_to_median, init_to_uniform
+
+    median = init_to_median(num_samples=15)
     plates: dict[str, int] = {}
 
     def sites_of(given: tuple[tuple, dict[str, Any]]) -> dict[str, Site]:
         args, kwargs = given
-        return run(model, args, kwargs, {}, start=init_to_median(num_samples=15), seen=plates)
+        found: dict[str, Site] = {}
+        with contextlib.suppress(Exception):  # an argument of a distribution may be infinite there
+            found = run(model, args, kwargs, {}, start=median, seen=plates)
+        latent = sample_sites(found, observed=False).values()
+        if found and all(np.isfinite(np.asarray(site["value"])).all() for site in latent):
+            return found
+        try:
+            return run(model, args, kwargs, {}, start=init_to_uniform(), seen=plates)
+        except Exception:
+            return run(model, args, kwargs, {}, start=median, seen=plates)  # what users expect
 
     try:
         try:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..data.delimited import is_number
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
@@ -308,6 +308,7 @@ def _evaluate(evaluator: Any, spec: Any, formula: str) -> Any:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore", DataMismatchWarning)  # _check_levels raises instead
+            warnings.filterwarnings("ignore", "Constructing a Categorical")  # pandas 3
             return evaluator.get_model_matrix(spec, na_action="ignore", output="numpy")
     # a function may raise any kind of error for arguments that it does not accept
     except Exception as error:
@@ -315,6 +316,14 @@ def _evaluate(evaluator: Any, spec: Any, formula: str) -> Any:
         raise DataError(
             f"formula {formula!r} cannot be evaluated on the table: {reason}."
         ) from error
+
+
+class UnknownLevel(DataError):
+    """A level that the training rows do not have; `rows` marks the rows that have one."""
+
+    def __init__(self, message: str, rows: Bool[np.ndarray, " N"]) -> None:
+        super().__init__(message)
+        self.rows = rows
 
 
 def _check_levels(evaluator: Any, state: dict[str, Any]) -> None:
@@ -328,9 +337,10 @@ def _check_levels(evaluator: Any, state: dict[str, Any]) -> None:
         if bad.any():
             row = int(np.argmax(bad))
             shown = ", ".join(map(repr, levels[:12])) + (", ..." if len(levels) > 12 else "")
-            raise DataError(
+            raise UnknownLevel(
                 f"{expression} is {np.asarray(values)[row]!s} in data row {row + 1}, a level "
-                f"outside {shown}; drop such rows or recode them."
+                f"outside {shown}; drop such rows or recode them.",
+                bad,
             )
         if len(levels) == 1:  # formulaic gives it no column
             raise DataError(

@@ -162,6 +162,11 @@ class Family:
     trials: bool = False
     levels: bool = False
 
+    @property
+    def has_log_mean(self) -> bool:
+        """Whether eta is the log of the mean."""
+        return self.link == "log of the mean"
+
     def bare(self, y: np.ndarray, extra: dict[str, np.ndarray]) -> np.ndarray:
         """Return outcomes [N] in the unit of eta: minus the offset, per trial, or unchanged."""
         if self.log_outcome or self.location_scale:

@@ -39,6 +39,7 @@ from .identifiability import (
     check_magnitudes,
     check_names,
     near_collinear,
+    offset_notes,
     separation_notes,
 )
 from .predictive import predict_rows
@@ -50,7 +51,7 @@ from .priors import (
     original_log_prior,
     parse_prior,
 )
-from .rows import rows_of, trials_of
+from .rows import Rows, rows_of, trials_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -182,7 +183,7 @@ class FormulaModel:
         columns = {"weights": weights, "trials": trials, "missing": missing}
         rows = rows_of(as_table(table() if callable(table) else table), formula, kind, columns)
         (state, x, y, _), extra = rows.design, rows.extra
-        notes = separation_notes(kind.name, rows.levels or (), x, y, state, extra)
+        notes = _notes(kind, rows)
         release_memory(x)
         check_names((*state["names"], *kind.dispersion))
         check_magnitudes(np.column_stack([y]), [state["outcome"]])
@@ -235,7 +236,7 @@ class FormulaModel:
         state, x, y, _ = rows.design
         if state["names"] != spec["design"]["names"]:
             raise OtherColumns(state["names"], spec["design"]["names"])
-        notes = separation_notes(kind.name, rows.levels or (), x, y, state, rows.extra)
+        notes = _notes(kind, rows)
         notes += near_collinear(
             x, state["names"], np.asarray(spec["center"]), np.asarray(spec["scale"])
         )
@@ -416,13 +417,20 @@ class FormulaModel:
         )  # fmt: skip
 
 
+def _notes(kind: Family, rows: Rows) -> tuple[str, ...]:
+    """Return what users should know of the rows before they read a result."""
+    state, x, y, offset = rows.design
+    notes = separation_notes(kind.name, rows.levels or (), x, y, state, rows.extra)
+    return notes + (offset_notes(state["formula"], offset) if kind.has_log_mean else ())
+
+
 def _typical(kind: Family, y: np.ndarray, extra: dict[str, np.ndarray]) -> Any:
     """Return a typical linear predictor without offset: the centre of the intercept's prior."""
     centre = kind.centre(y)
     if kind.log_outcome or "offset" not in extra:
         return centre
     offset = extra["offset"]
-    if kind.link == "log of the mean":  # the log of the mean over the mean of exp(offset)
+    if kind.has_log_mean:  # the log of the mean over the mean of exp(offset)
         top = offset.max()
         return centre - float(top + np.log(np.mean(np.exp(offset - top))))
     return (np.asarray(centre) - offset.mean()).tolist()

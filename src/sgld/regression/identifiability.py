@@ -20,6 +20,7 @@ from ..errors import DataError
 from .columns import gram, mean_and_sd
 
 MAX_COLUMN_NUMBER = 1e30  # largest number of a column, so that float32 holds the coefficients
+BARE_OFFSET = re.compile(r"offset\(\s*((?!log)\w+)\s*\)")  # of a column that is not called a log
 MAX_NAMED_COLUMNS = 5  # columns of a kind that are named
 MIN_UNEXPLAINED_SHARE = 1e-10  # smallest share of a column's variance not explained by earlier ones
 # rows below which the data are less informative than the default priors, unless the noise is tiny
@@ -251,6 +252,9 @@ def separation_notes(
       extra: weights and trials of the rows.
     """
     counts = np.asarray(extra.get("weight", np.ones(len(y)))) > 0
+    whole = _without(family, levels, y[counts], extra, counts)
+    if whole is not None:
+        return (f"the table {whole}: only the prior decides the coefficients.",)
     groups = []
     for name, rows in _groups(x, state):
         rows = rows & counts
@@ -267,6 +271,17 @@ def separation_notes(
     ]
     left = len(groups) - len(notes)
     return (*notes, *([f"the same holds for {left} more levels."] if left else []))
+
+
+def offset_notes(formula: str, offset: Float[np.ndarray, " N"] | None) -> tuple[str, ...]:
+    """Return a note on an offset on the log scale that seems to be an exposure: a positive column."""
+    column = BARE_OFFSET.search(formula)
+    if offset is None or column is None or not (offset > 0).all():
+        return ()
+    name = column[1]
+    return (
+        f"offset({name}) adds {name} to the log of the mean; for an exposure write offset(log({name})).",
+    )
 
 
 def _undecided(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,13 @@ from ..data.delimited import renumbered
 from ..data.source import check_names
 from ..data.table_source import Chained, TableSource
 from ..data.tables import as_table, check_named
-from ..errors import DataError, need
+from ..errors import DataError, SGLDWarning, need
 from ..results.draws import Draws
 from ..results.late import late
 from ..results.summary import Summary
 from ..results.verdict import Verdict
 from ..typing import PlotKind, PredictionKind
+from .design import UnknownLevel
 from .formula import FormulaModel
 from .predictive import check_kind, predict_rows
 from .priors import (
@@ -216,13 +218,15 @@ class Predicting:
     ) -> Iterator[tuple[pyarrow.Table, dict[str, np.ndarray]]]:
         """Yield the pieces, with `ids` and the columns needed, and the predictions of their rows.
 
-        Predictions are empty (NaN or None) for a row with a missing cell, if the run dropped such rows.
+        Predictions are empty (NaN or None) for a row with a missing cell or with a level that the
+        training rows lack, if the run dropped rows with missing cells.
 
         Raises: DataError for the rows, and for a missing column.
         """
         columns = self._columns(rows.schema.empty_table(), ids)
         drops = self._model.spec.get("missing") == "drop"
         first, predicted, began, table = 0, 0, time.monotonic(), None
+        unknown, message = 0, ""
         for number, table in enumerate(rows.pieces(columns, self.rows_at_once)):
             if rows.num_rows:
                 rate = first / (time.monotonic() - began) if first else 0.0
@@ -231,14 +235,27 @@ class Predicting:
             if drops:
                 whole, keep = complete(table, columns[len(ids) :])
             found = self.blank
-            if len(whole):
+            while len(whole):
                 try:
                     found = self._model.predict(self._position, whole, seed=self._seed + number, **self._how)  # fmt: skip
+                    break
+                except UnknownLevel as error:
+                    unknown += int(error.rows.sum())
+                    message = message or str(renumbered(error, first + np.flatnonzero(keep)))
+                    if not drops:
+                        raise DataError(message) from None
+                    keep[keep] = ~error.rows
+                    whole = whole.take(np.flatnonzero(~error.rows))
                 except DataError as error:
                     raise renumbered(error, first + np.flatnonzero(keep)) from error.__cause__
             first, predicted = first + len(keep), predicted + len(whole)
             yield table, {name: _spread(values, keep) for name, values in found.items()}
-        if first and not predicted:
+        if unknown:
+            warnings.warn(
+                f"{unknown} of {first} rows have a level that the training rows lack, and no prediction: {message}",
+                SGLDWarning, stacklevel=2,
+            )  # fmt: skip
+        if first and not predicted and not unknown:
             self._model.design(table)  # raises: every row has a missing cell
 
     def together(self, rows: Rows) -> dict[str, np.ndarray]:

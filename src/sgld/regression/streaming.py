@@ -181,7 +181,7 @@ class Outcome:
             centre = np.asarray(self.family.centre(sums))
         if self.family.log_outcome:  # the offset is subtracted already
             return centre.tolist()
-        if self.has_offset and self.family.link == "log of the mean":
+        if self.has_offset and self.family.has_log_mean:
             centre = centre - (self._top + np.log(self._exp / self.size))
         elif self.has_offset:
             centre = centre - self._offset / self.size

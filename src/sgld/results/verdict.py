@@ -32,7 +32,7 @@ Word = Literal["trusted", "biased", "not mixed", "unknown"]
 MODES, TAILS = "modes", "tails"  # names of doubts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """Verdict, reasons, and the numbers behind them.
 
@@ -57,6 +57,9 @@ class Verdict:
     noise_ratio: float | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     judged: bool = True
+
+    def __repr__(self) -> str:
+        return f"Verdict({self.word!r}, {' '.join(self.reasons)!r})"
 
     def __str__(self) -> str:
         return f"{self.word}: " + " ".join(self.reasons)

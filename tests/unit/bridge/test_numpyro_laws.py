@@ -192,3 +192,17 @@ def test_a_model_may_close_over_arrays_of_double_precision():
     mean = np.linalg.solve(precision, x.T @ y + places / weights**2)
     sd = np.sqrt(np.diag(np.linalg.inv(precision)))
     assert np.all(np.abs(draws.mean()["b"] - mean) < 0.3 * sd)
+
+
+def test_a_start_is_found_where_the_median_of_the_prior_is_not_finite():
+    """As for NumPyro: uniform in [-2, 2] on the unconstrained scale."""
+    y = np.random.default_rng(0).normal(size=50)
+
+    def model(y):
+        variance = numpyro.sample("variance", dist.InverseGamma(0.0005, 0.000005))
+        with numpyro.plate("rows", 50):
+            numpyro.sample("y", dist.Normal(0.0, jnp.sqrt(variance)), obs=y)
+
+    posterior, init = sgld.from_numpyro(model, y)
+    assert np.exp(-2) <= init["variance"] <= np.exp(2)
+    assert np.isfinite(float(posterior.log_prior(init)))

@@ -147,7 +147,7 @@ def test_save_and_load(weighted_draws, tmp_path):
     assert again.status == draws.status
     with pytest.raises(RunError, match="already exists"):
         draws.save(tmp_path / "run")
-    with pytest.raises(RunError, match="not a directory"):
+    with pytest.raises(RunError, match="no run directory"):
         sgld.load(tmp_path / "nowhere")
 
 

@@ -59,6 +59,36 @@ def test_what_only_the_prior_decides_is_named(case):
         assert part in note
 
 
+@pytest.mark.parametrize(
+    ("y", "family", "what"),
+    [
+        (np.zeros(60), "bernoulli", "no event"),
+        (np.ones(60), "bernoulli", "nothing but events"),
+        (np.zeros(60), "poisson", "only zeros"),
+    ],
+)
+def test_a_table_without_an_event_is_named_once(y, family, what):
+    (note,) = notes(y, family=family)
+    assert what in note and "the table" in note
+
+
+EXPOSURE = np.linspace(0.5, 2, 60)
+
+
+@pytest.mark.parametrize(
+    ("term", "values", "noted"),
+    [
+        ("offset(e)", EXPOSURE, True),
+        ("offset(log(e))", EXPOSURE, False),
+        ("offset(e)", np.log(EXPOSURE), False),
+        ("offset(log_e)", EXPOSURE, False),
+    ],
+)
+def test_an_offset_that_seems_to_be_an_exposure_is_noted(term, values, noted):
+    found = notes(np.tile(MIXED, 3), f"y ~ x + {term}", "poisson", e=values, log_e=values)
+    assert any("offset(log(e))" in note for note in found) is noted
+
+
 def test_many_levels_are_counted():
     levels = np.repeat([f"g{k:02}" for k in range(12)], 5)
     found = notes(np.r_[np.zeros(45), np.tile([0.0, 1.0, 1.0], 5)], g=levels)

@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 import sgld
-from sgld.errors import DataError, UsageError
+from sgld.errors import DataError, SGLDWarning, UsageError
 from sgld.regression.formula import FormulaModel
 
 N = 400
@@ -324,3 +324,16 @@ def test_a_formula_before_the_table_is_told():
         UsageError, match=r"the table comes first: sgld\.fit\(table, 'claims ~ x'\)"
     ):
         sgld.fit("claims ~ x", table())
+
+
+def test_a_row_with_a_level_that_training_lacks_has_no_prediction():
+    rng = np.random.default_rng(5)
+    rows = {"y": rng.normal(size=60), "g": np.repeat(["a", "b", "c"], 20), "x": rng.normal(size=60)}
+    fit = sgld.fit(rows, "y ~ x + C(g)", step_size=1e-3, num_draws=20, progress=False)
+    new = {"g": ["a", "z", "b", "q"], "x": np.array([0.0, 0.0, np.nan, 1.0])}
+    with pytest.warns(SGLDWarning, match="2 of 4 rows") as noted:
+        found = fit.predict(new, kind="mean")["mean"]
+    np.testing.assert_array_equal(np.isnan(found), [False, True, True, True])
+    assert "data row 2" in str(noted[0].message)
+    with pytest.warns(SGLDWarning, match="1 of 1 rows"):
+        assert np.isnan(fit.predict({"g": ["z"], "x": [0.0]})["mean"]).all()

@@ -239,7 +239,7 @@ def test_an_edited_table_or_verdict_is_refused(stored):
 
 
 def test_only_a_finished_run_is_confirmed(tmp_path):
-    with pytest.raises(RunError, match="not a directory"):
+    with pytest.raises(RunError, match="no run directory"):
         sgld.confirm(tmp_path / "none", nuts())
     (tmp_path / "run").mkdir()
     with pytest.raises(RunError, match=r"no run\.json"):

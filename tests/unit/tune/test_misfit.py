@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.inference.tuning.gaussian import misfit_notes
 
 
 def plan(log_likelihood, X, y, prior=1.0):
@@ -35,6 +36,13 @@ def test_counts_with_more_variance_than_poisson_are_told(shape, told):
     assert found.misfit is not None
     assert (found.misfit > 2) is told
     assert any("looks misspecified" in note for note in found.notes) is told
+
+
+@pytest.mark.parametrize(
+    ("misfit", "noted"), [(1.4, False), (1.5, True), (0.6, False), (0.4, True)]
+)
+def test_sds_that_are_a_fifth_too_small_are_worth_a_note(misfit, noted):
+    assert any("misspecified" in note for note in misfit_notes(misfit, 1000)) is noted
 
 
 def test_the_spread_is_over_what_the_data_determine_and_fitting_takes():

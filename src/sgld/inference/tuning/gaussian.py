@@ -51,7 +51,9 @@ from .parts import (
 
 MIN_PARAMETER_ROWS = 5  # rows per parameter that they determine, to judge the model
 MAX_MISFIT_SE = 0.15  # largest relative standard error of a reported misfit
-MIN_REPORTED_MISFIT = 2.0  # least reported ratio of the scores' variance to the implied one
+# reported ratios of the scores' variance to the implied one: from sds that are 1.2 times too small, and up to half
+MIN_REPORTED_MISFIT = 1.44
+MAX_REPORTED_MISFIT = 0.5
 # the same if a few rows dominate: in a right model one such row's share is a squared normal variable
 MIN_FEW_ROWS_MISFIT = 10.0
 
@@ -76,10 +78,10 @@ def misfit(problem: Problem, laplace: Laplace, mean: float, variance: float) -> 
 
 def misfit_notes(misfit: float | None, num_data: int) -> tuple[str, ...]:
     """Return the note on a misfit, if it is large enough to report."""
-    if misfit is None or 1 / MIN_REPORTED_MISFIT < misfit < MIN_REPORTED_MISFIT:
+    if misfit is None or MAX_REPORTED_MISFIT < misfit < MIN_REPORTED_MISFIT:
         return ()
     spread = f"row scores vary {misfit:.2g} times as much as implied"
-    if 1 / MIN_REPORTED_MISFIT < misfit * num_data < MIN_REPORTED_MISFIT:
+    if 0.5 < misfit * num_data < 2:
         return (
             f"log_likelihood seems to be divided by the number of rows, {num_data}: {spread}. Return the log "
             "likelihood of one datum as it is; the library sums over rows.",
