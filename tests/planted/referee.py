@@ -186,7 +186,7 @@ REFEREE = [
     ),
     Mutant(
         "exact chains: a ray is believed to have been seen",
-        "doubts = remaining_doubts(known, ", "doubts = remaining_doubts(Known(), ", RAY_MISSED,
+        "doubts = unsettled(known, z", "doubts = unsettled(Known(), z", RAY_MISSED,
     ),
     Mutant(
         "exact chains: a target acceptance that was given is raised too",

@@ -5,7 +5,24 @@ from .mutant import Mutant
 MODELS = "tests/unit/sklearn/test_sklearn_models.py::"
 ESTIMATORS = "tests/unit/sklearn/test_sklearn_estimators.py::"
 
+PREDICTOR = "tests/unit/sklearn/test_predictor.py::"
+
 SKLEARN_DOOR = [
+    Mutant(
+        "predictions: a skewed posterior is taken for a normal one",
+        "first = np.logical_and.accumulate(agree).sum()", "first = len(agree)",
+        PREDICTOR + "test_a_skewed_posterior_is_averaged_over_draws",
+    ),
+    Mutant(
+        "predictions: the noise's uncertainty has no tails",
+        "spread / u**2 * (z**3 - 3 * z) / 8", "0 * spread / u**2 * (z**3 - 3 * z) / 8",
+        PREDICTOR + "test_intervals_hold_what_they_say[0.15-0.99]",
+    ),
+    Mutant(
+        "predictions: an outcome has no noise",
+        "u = (sd**2 + noise)[:, None]", "u = (sd**2)[:, None]",
+        PREDICTOR + "test_intervals_hold_what_they_say[0.02-0.9]",
+    ),
     Mutant(
         "sklearn: equal rows count once",
         "np.bincount(number, weights=weight[counts])", "np.ones(len(first))",
@@ -63,7 +80,7 @@ SKLEARN_DOOR = [
     ),
     Mutant(
         "sklearn: predictions forget the draws' weights",
-        "p = np.tensordot(self.weight, special.expit(eta), 1)", "p = special.expit(eta).mean(0)",
+        "np.tensordot(self.weight, of(eta), 1)", "of(eta).mean(0)",
         MODELS + "test_probabilities_are_averaged_over_draws_a_few_rows_at_a_time",
     ),
     Mutant(

@@ -100,8 +100,8 @@ VISITS_BUGS = [
     ),
     Mutant(
         "visits: a run does not ask whether chains began there",
-        "began_there=plan.setup.starts is not None",
-        "began_there=False",
+        "setup, began_there = plan.setup, plan.setup.starts is not None",
+        "setup, began_there = plan.setup, False",
         VISITS + "test_what_a_profile_overstates_is_settled_by_a_run",
     ),
     Mutant(

@@ -32,7 +32,8 @@ from ..inference.tuning.gaussian import misfit_notes
 from ..regression.priors import parse_prior
 from ..results.draws import Draws
 from .sklearn_exact import exact_draws, is_for
-from .sklearn_models import Form, Kind, Model, Predictor, Rows, distinct, model_of
+from .sklearn_models import Form, Kind, Model, Rows, distinct, model_of
+from .sklearn_predictor import Predictor
 
 # -- named ---------------------------------------------------------------------------------
 
@@ -222,7 +223,8 @@ class Estimator(BaseEstimator):
             self.verdict_ = draws.verdict
         self.draws_ = _without_objects(draws, rows)
         self._seen = rows
-        self._predictor = Predictor.of(form.kind, draws, model.standard if form.hidden else None)
+        standard = model.standard if form.hidden else None
+        self._predictor = Predictor.of(form.kind, draws, standard, rows.x)
         self._set_coefficients(form)
         if self.verdict_.word != "trusted":
             said = (
@@ -587,8 +589,8 @@ class SGLDClassifier(ClassifierMixin, Estimator):
         Args:
           X: [n, p].
         """
-        most = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[most]
+        X = self._columns(X)
+        return self.classes_[self._predictor.most_probable(X)]
 
     def _check_classes(self) -> None:
         if len(self.classes_) < 2:

@@ -149,11 +149,11 @@ def predictive(
             draws = family.sample(rng, eta[:, chosen], {**chosen_given, **here})
         out["lower"][rows], out["upper"][rows] = _ends(draws, prob)
 
-    _in_pieces(fill, len(x), z.shape[1])
+    in_pieces(fill, len(x), z.shape[1])
     return out
 
 
-def _in_pieces(fill: Callable[[slice], None], num_rows: int, num_cells: int) -> None:
+def in_pieces(fill: Callable[[slice], None], num_rows: int, num_cells: int) -> None:
     """Call `fill` for all rows, on all cores, in pieces whose `num_cells` cells fit a cache."""
     size = max(1, CHUNK_CELLS // num_cells)
     pieces = [slice(start, min(start + size, num_rows)) for start in range(0, num_rows, size)]
@@ -203,7 +203,7 @@ def probabilities(
         out[0, rows] = each @ weight
         out[1:, rows] = _ends(each[..., chosen], prob)
 
-    _in_pieces(fill, len(x), len(z) * out.shape[-1])
+    in_pieces(fill, len(x), len(z) * out.shape[-1])
     return out
 
 

@@ -241,7 +241,7 @@ class Predicting:
                     break
                 except UnknownLevel as error:
                     unknown += int(error.rows.sum())
-                    message = message or str(renumbered(error, first + np.flatnonzero(keep)))
+                    message = message or str(renumbered(error, np.flatnonzero(keep) + first))
                     if not drops:
                         raise DataError(message) from None
                     keep[keep] = ~error.rows

@@ -10,7 +10,8 @@ from sklearn.linear_model import LogisticRegression
 
 import sgld
 from sgld.interfaces.sklearn_exact import exact_draws, is_for
-from sgld.interfaces.sklearn_models import Form, Predictor, Rows, distinct, model_of, rounded
+from sgld.interfaces.sklearn_models import Form, Rows, distinct, model_of, rounded
+from sgld.interfaces.sklearn_predictor import Predictor
 from sgld.regression.priors import parse_prior
 
 NAMES = ("a", "b", "c")
@@ -215,7 +216,7 @@ def test_sd_and_interval_are_those_of_the_mixture(rng):
 
 
 def test_probabilities_are_averaged_over_draws_a_few_rows_at_a_time(rng, monkeypatch):
-    monkeypatch.setattr("sgld.interfaces.sklearn_models.PREDICTED_NUMBERS", 50)
+    monkeypatch.setattr("sgld.interfaces.sklearn_predictor.PREDICTED_NUMBERS", 50)
     x, weight = rng.normal(size=(7, 2)), np.array([0.2, 0.3, 0.5])
     position = {"coef": rng.normal(size=(3, 2, 4)), "intercept": rng.normal(size=(3, 4))}
     found = Predictor("categorical", position, weight, None).probabilities(x)
