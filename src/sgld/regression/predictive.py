@@ -109,10 +109,10 @@ def predictive(
         mean = sum_s w_s E[y | s],     sd^2 = sum_s w_s (Var[y | s] + (E[y | s] - mean)^2)
 
     More than `max_draws` draws are resampled to that number. The interval's ends are quantiles of one outcome
-    simulated from each of them (from OUTCOMES_PER_ROW for counts), with the same noise in all rows where noise is
-    additive; for outcomes of 0 or 1 they follow from the mean. Without `noise` all four refer to E[y | s]: no
-    Var[y | s], and quantiles of E[y | s] itself. `position`, `x` and the offset in `extra` are on one scale,
-    which is also that of the result.
+    simulated from each of them (from OUTCOMES_PER_ROW for counts), with the same random numbers in every row: a row's
+    interval does not depend on the other rows. For outcomes of 0 or 1 they follow from the mean. Without `noise` all
+    four refer to E[y | s]: no Var[y | s], and quantiles of E[y | s] itself. `position`, `x` and the offset in `extra`
+    are on one scale, which is also that of the result.
 
     Raises UsageError for prob outside (0, 1), or for invalid weights or their shape.
     """
@@ -145,8 +145,9 @@ def predictive(
             return
         draws = mean[:, chosen] + added
         if sampled:
-            rng = np.random.default_rng([seed, rows.start])
-            draws = family.sample(rng, eta[:, chosen], {**chosen_given, **here})
+            for i, draw in enumerate(eta[:, chosen]):  # a row's outcomes do not depend on others
+                mine = {**chosen_given, **{name: value[i] for name, value in here.items()}}
+                draws[i] = family.sample(np.random.default_rng(seed), draw, mine)
         out["lower"][rows], out["upper"][rows] = _ends(draws, prob)
 
     in_pieces(fill, len(x), z.shape[1])

@@ -308,6 +308,21 @@ def test_rows_alike_have_the_same_interval_where_noise_is_added():
     assert len(np.unique(out["lower"])) == len(np.unique(out["upper"])) == 1
 
 
+@pytest.mark.parametrize("name", ["poisson", "gamma", "binomial"])
+def test_a_rows_interval_does_not_depend_on_the_other_rows(name):
+    family, rng = find_family(name), np.random.default_rng(7)
+    x, position = rng.normal(size=(90, 2)), {"coefficients": rng.normal(size=(1200, 2))}
+    position |= {name: rng.uniform(3, 5, 1200) for name in family.dispersion}
+    extra = {"trials": rng.integers(5, 20, 90) * 1.0} if family.trials else {}
+    how = {"prob": 0.8, "weights": None, "seed": 1, "max_draws": 1200}
+    every = predictive.predictive(family, position, x, extra, **how)
+    for rows in ([80], [89, 3, 41]):
+        given = {name: value[rows] for name, value in extra.items()}
+        some = predictive.predictive(family, position, x[rows], given, **how)
+        for end in ("lower", "upper"):
+            np.testing.assert_allclose(some[end], every[end][rows], rtol=1e-9)
+
+
 def test_predict_mistakes():
     model = FormulaModel.build(TABLE, "y ~ x + g + C(k)")
     position = draws(model, 3)
