@@ -40,7 +40,7 @@ SKLEARN_DOOR = [
     ),
     Mutant(
         "sklearn: the penalty's C is an sd",
-        'scale = self.C**0.5 if self.penalty == "l2" else self.C', "scale = self.C",
+        'scale = strength**0.5 if self.penalty == "l2" else strength', "scale = strength",
         ESTIMATORS + "test_the_penalty_is_that_of_its_name",
     ),
     Mutant(

@@ -17,6 +17,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 from jaxtyping import Float
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import Pipeline
@@ -142,7 +143,7 @@ class Estimator(BaseEstimator):
         *,
         prior: str | None = None,
         penalty: str | None = None,
-        C: float = 1.0,
+        C: float | None = None,
         fit_intercept: bool = True,
         hidden_layer_sizes: Sequence[int] = (),
         tolerance: float = 0.05,
@@ -160,11 +161,25 @@ class Estimator(BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: sparse matrices are taken, and made dense."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _rows(self, X: Any, y: Any, sample_weight: Any, *, first: bool, numeric: bool) -> tuple:
         """Check the arrays and return X [n, p], y [n] and weights [n]."""
         for name, values in {"X": X, "y": y, "sample_weight": sample_weight}.items():
             unmasked(name, values)
         _refuse_duplicate_columns(X)
+        shape = np.asarray(y).shape
+        if len(shape) == 2 and shape[1] > 1:
+            several = f"sklearn.multioutput.MultiOutput{'Regressor' if numeric else 'Classifier'}"
+            raise DataError(
+                f"y must hold one outcome per row. Got shape {shape}; fit one model per outcome with "
+                f"{several}({type(self).__name__}())."
+            )
+        X = _dense(X)
         with _name_bad_cells(X):
             X, y = validate_data(self, X, y, reset=first, dtype=np.float64, y_numeric=numeric)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
@@ -183,7 +198,7 @@ class Estimator(BaseEstimator):
         density = slopes = None
         if self.prior is not None and self.penalty is not None:
             raise UsageError("prior and penalty both set the prior; give only one of them.")
-        if self.penalty is None and self.C != 1.0:
+        if self.penalty is None and self.C is not None:
             raise UsageError(
                 f"C is the strength of a penalty, but penalty is None. Got C={self.C!r}; add "
                 'penalty="l2" (or "l1"), or leave out C and set the prior: prior="normal(0, 1)".'
@@ -196,8 +211,9 @@ class Estimator(BaseEstimator):
                     f"penalty must be None or one of {', '.join(PRIOR_OF_PENALTY)}. Got {self.penalty!r}."
                     + did_you_mean(self.penalty, PRIOR_OF_PENALTY)
                 )
-            positive_number("C", self.C)
-            scale = self.C**0.5 if self.penalty == "l2" else self.C
+            strength = 1.0 if self.C is None else self.C
+            positive_number("C", strength)
+            scale = strength**0.5 if self.penalty == "l2" else strength
             density, slopes = parse_prior(PRIOR_OF_PENALTY[self.penalty].format(float(scale))), True
         names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])
         return Form(
@@ -252,6 +268,7 @@ class Estimator(BaseEstimator):
 
     def _columns(self, X: Any) -> Float[np.ndarray, "n p"]:
         check_is_fitted(self)
+        X = _dense(X)
         with _name_bad_cells(unmasked("X", X)):
             return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
 
@@ -272,6 +289,11 @@ def _name_bad_cells(X: Any) -> Iterator[None]:
                         "encode it (sklearn.preprocessing.OneHotEncoder), or fit a formula (sgld.fit)."
                     ) from error
         raise
+
+
+def _dense(X: Any) -> Any:
+    """Return a sparse matrix as an array, and anything else as it is."""
+    return X.toarray(order="C") if issparse(X) else X
 
 
 def _refuse_duplicate_columns(X: Any) -> None:
@@ -355,7 +377,7 @@ class SGLDRegressor(RegressorMixin, Estimator):
         mean outcome at the columns' means. sigma is half-normal with the outcome's sd.
       penalty: instead of prior: "l2", normal(0, sqrt(C)) for every slope; "l1", laplace(0, C). The
         intercept keeps its default prior.
-      C: the strength of the penalty; UsageError without `penalty`.
+      C: the strength of the penalty, None for 1; UsageError without `penalty`.
       fit_intercept: whether the model has an intercept.
       hidden_layer_sizes: units of the hidden layers of a network with tanh units; () for a linear
         model. Columns and outcome are standardised, weights of a layer ~ normal(0, 2.5 / sqrt(units
@@ -398,7 +420,7 @@ class SGLDRegressor(RegressorMixin, Estimator):
         """Draw from the posterior.
 
         Args:
-          X: [n, p], finite.
+          X: [n, p], finite; a sparse matrix is made dense.
           y: [n].
           sample_weight: [n], not negative: the weight of each row. None: 1.
 
@@ -478,7 +500,7 @@ class SGLDClassifier(ClassifierMixin, Estimator):
       penalty: instead of prior: "l2", normal(0, sqrt(C)) for every slope; "l1", laplace(0, C). The
         posterior's mode is then the estimate of LogisticRegression with that penalty and C, except
         for the intercept, which keeps its default prior.
-      C: the strength of the penalty; UsageError without `penalty`.
+      C: the strength of the penalty, None for 1; UsageError without `penalty`.
       fit_intercept: whether the model has an intercept.
       hidden_layer_sizes: units of the hidden layers of a network, as in `SGLDRegressor`.
       tolerance: acceptable relative error of the posterior sd, in (0, .5].
@@ -518,7 +540,7 @@ class SGLDClassifier(ClassifierMixin, Estimator):
         """Draw from the posterior.
 
         Args:
-          X: [n, p], finite.
+          X: [n, p], finite; a sparse matrix is made dense.
           y: [n], classes of at least two kinds.
           sample_weight: [n], not negative: the weight of each row. None: 1.
 

@@ -29,8 +29,6 @@ FITTING_NOTHING = {
     "check_estimator_cloneable",
     "check_estimator_get_tags_default_keys",
     "check_estimator_repr",
-    "check_estimator_sparse_array",
-    "check_estimator_sparse_matrix",
     "check_estimators_empty_data_messages",
     "check_estimators_unfitted",
     "check_fit1d",

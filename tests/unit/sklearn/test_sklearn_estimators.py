@@ -346,7 +346,8 @@ TWICE = pandas.DataFrame(X[FEW, :2], columns=["age", "age"])
         ({"tolerance": 2.0}, X[FEW], None, "tolerance must lie in"),
         ({"random_state": -1}, X[FEW], None, "[Ss]eed"),
         ({}, np.where(X > 0.1, np.nan, X), None, "contains NaN"),
-        ({}, sparse.csr_array(X), None, "[Ss]parse"),
+        ({"C": 1.0}, X, None, 'Got C=1.0; add penalty="l2"'),
+        ({}, sparse.csr_array([[np.nan], [1.0]]), None, "NaN"),
         ({}, TWICE, None, "several columns named 'age'; rename them, or keep one"),
         ({}, X, -np.ones(442), "sample_weight must not be negative"),
         ({}, X, np.zeros(442), "must contain at least one non-zero"),
@@ -358,6 +359,29 @@ def test_bad_input_is_answered_by_its_name(arguments, rows, weight, word):
     with pytest.raises((ValueError, TypeError), match=word):
         estimator.fit(rows, Y[: rows.shape[0]], weight)
     assert not hasattr(estimator, "draws_")
+
+
+@pytest.mark.parametrize("kind", ["csr_array", "csc_array", "csr_matrix"])
+def test_sparse_matrices_are_taken(regressor, kind):
+    few = getattr(sparse, kind)(X[FEW])
+    fitted = SGLDRegressor(random_state=0).fit(few, Y[FEW])
+    np.testing.assert_array_equal(fitted.coef_, regressor.coef_)
+    np.testing.assert_array_equal(fitted.predict(few), regressor.predict(X[FEW]))
+
+
+@pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
+def test_several_outcomes_are_refused_with_the_remedy(kind):
+    estimator = SGLDRegressor() if kind == "Regressor" else SGLDClassifier()
+    with pytest.raises(DataError, match=rf"\(60, 2\).*multioutput.MultiOutput{kind}"):
+        estimator.fit(X[FEW], np.ones((60, 2), int))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_an_outcome_of_one_value_is_predicted():
+    fitted = SGLDRegressor(random_state=0).fit(X[FEW], np.full(60, 7.0))
+    mean, sd = fitted.predict(X[FEW], return_std=True)
+    np.testing.assert_allclose(mean, 7, atol=0.01)
+    assert np.isfinite(sd).all()
 
 
 def test_classes_that_cannot_be_are_answered():
