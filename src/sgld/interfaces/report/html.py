@@ -46,10 +46,8 @@ OF_PREDICTIONS = {
 }
 
 TABLE_COLUMNS = (
-    ("mean", "mean"), ("sd", "sd"), ("q05", "5%"), ("q50", "50%"), ("q95", "95%"),
-    ("ess_bulk", "ESS bulk"), ("ess_tail", "ESS tail"), ("r_hat", "R\N{NON-BREAKING HYPHEN}hat"),
-    ("sd_ratio", "sd ratio"), ("r2", "r²"), ("mean_corrected", "corrected mean"),
-    ("sd_corrected", "corrected sd"),
+    "mean", "sd", "q05", "q50", "q95", "ess_bulk", "ess_tail", "r_hat", "sd_ratio", "r2",
+    "mean_corrected", "sd_corrected",
 )  # fmt: skip
 
 
@@ -227,14 +225,12 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
     if len(names) > MAX_TABLE_ROWS:
         names = sorted(names, key=lambda name: -len(marked[name]))[:MAX_TABLE_ROWS]
         names = [name for name in parameters if name in set(names)]
-    columns = [
-        c for c in TABLE_COLUMNS if any(r.get(c[0]) is not None for r in parameters.values())
-    ]
-    head = "".join(f'<th scope="col">{title}</th>' for _, title in columns)
+    columns = [c for c in TABLE_COLUMNS if any(r.get(c) is not None for r in parameters.values())]
+    head = "".join(f'<th scope="col">{name.replace("_", "_<wbr>")}</th>' for name in columns)
     body = []
     for name in names:
         row = parameters[name]
-        cells = "".join(_cell(c, row, marked[name].get(c)) for c, _ in columns)
+        cells = "".join(_cell(c, row, marked[name].get(c)) for c in columns)
         body.append(f'<tr><th scope="row" title="{safe(name)}">{_name(name)}</th>{cells}</tr>')
     text = (
         f'<div class="scroll" tabindex="0" role="region" aria-label="Table of parameters"><table>'
@@ -338,19 +334,18 @@ def _decimals(sd: float | None) -> int | None:
     return max(0, 2 - int(np.floor(np.log10(sd))))
 
 
-def _legend(any_marked: bool, columns: list[tuple[str, str]]) -> str:
-    shown = {name for name, _ in columns}
+def _legend(any_marked: bool, shown: list[str]) -> str:
     text = (
         ("Marked cells miss their limit: " if any_marked else "No cell misses its limit: ")
-        + f"ESS at least {limits.MIN_ESS} (for the verdict also that of squares), R-hat at most {statistics.MIN_R_HAT_LIMIT:g} (more if the ESS is small)"
+        + f"ess_bulk and ess_tail at least {limits.MIN_ESS} (for the verdict also the ESS of squares), r_hat at most {statistics.MIN_R_HAT_LIMIT:g} (more if the ESS is small)"
     )
     if "sd_ratio" in shown:
-        text += f", sd ratio within {limits.MAX_RATIO_ERROR:g} of 1, r² at least {limits.MIN_R2:g}"
+        text += f", sd_ratio within {limits.MAX_RATIO_ERROR:g} of 1, r2 at least {limits.MIN_R2:g}"
     text += ". "
     if "sd_ratio" in shown:
         text += (
-            "The sd ratio is the sd of the run over the posterior's, as predicted from gradients at "
-            "the draws (above 1: too wide), ± its standard error; r² is the share that the prediction "
+            "sd_ratio is the sd of the run over the posterior's, as predicted from gradients at "
+            "the draws (above 1: too wide), ± its standard error; r2 is the share that the prediction "
             "explains. "
         )
     if "sd_corrected" in shown:
