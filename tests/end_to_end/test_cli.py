@@ -548,3 +548,19 @@ def test_demo(tmp_path):
     stored = json.loads((tmp_path / "demo" / "summary.json").read_text())["parameters"]
     # physlm of the maximum likelihood fit, of which the posterior mean is .01 sd off
     assert abs(stored["physlm"]["mean"] - 0.2718) < 0.2 * 0.0123
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_model_that_does_not_fit_is_printed_with_the_verdict(
+    tmp_path, monkeypatch, capsys, quiet
+):
+    from sgld.inference.tuning.gaussian import misfit_notes
+
+    shell = sys.modules["sgld.interfaces.cli.app"]
+    content = {"verdict": "trusted", "reasons": ["a reason."], "parameters": {}}
+    monkeypatch.setattr(shell, "content_of", lambda run: content)
+    monkeypatch.setattr(shell, "_unstored_facts", lambda run: {"notes": misfit_notes(2.0, 1000)})
+    shell.show(tmp_path, quiet, False)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (1 if quiet else 2)
+    assert "can be trusted" in lines[-1] and "does not fit" in lines[-1]

@@ -104,7 +104,7 @@ ARVIZ_DOOR = [
     ),
     Mutant(
         "names are put into a view as they are",
-        '<tr><th scope="row">{safe(name)}</th>', '<tr><th scope="row">{name}</th>',
+        '<tr><th scope="row">{_name(name)}</th>', '<tr><th scope="row">{name}</th>',
         VIEWS + "test_comparison_and_prediction",
     ),
     Mutant(

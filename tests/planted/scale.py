@@ -197,7 +197,7 @@ SCALE = [
     ),
     Mutant(
         "watch: names are not safe",
-        '<th scope="row">{safe(shorten(n, 60))}</th>', '<th scope="row">{shorten(n, 60)}</th>',
+        '<tr><th scope="row">{_name(name)}</th>', '<tr><th scope="row">{name}</th>',
         "tests/end_to_end/test_watch.py::test_what_a_stranger_named_is_only_shown",
     ),
     Mutant(

@@ -6,7 +6,6 @@ to the observed ones; plots and the predictive check use them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,21 @@ from ..results.plan import Plan, known_of
 from ..results.run_directory import RunDirectory
 from ..results.statistics import Prediction
 from ..results.summary import Comparison, Summary, target_of
-from ..results.verdict import Verdict
+from ..results.verdict import Verdict, split_misfit
 from .arviz_criteria import Criterion
 from .arviz_pointwise import Subject, subject_of
 from .arviz_rows import choose
-from .report.html import banner, chosen_settings, framed, layers, requested_settings, safe, table
-from .report.page import Checked, formula_check, report_of
+from .report.html import (
+    banner,
+    chosen_settings,
+    framed,
+    layers,
+    plain_table,
+    requested_settings,
+    safe,
+    table,
+)
+from .report.page import Checked, facts_of, formula_check, report_of
 from .report.predictive_check import Replicated, check
 
 MAX_SHOWN_ROWS = 20  # rows of a table in a notebook
@@ -51,29 +59,17 @@ def view(thing: Any) -> str:
 
 
 def _draws(draws: Draws) -> str:
-    facts = [f"{draws.num_chains} chains of {draws.num_draws:,} draws", _counted(draws)]
-    info = draws.info
-    facts += [f"{info['num_data']:,} rows"] if info.get("num_data") else []
-    facts += [f"{info['seconds']:.1f} s"] if info.get("seconds") is not None else []
     said = draws.verdict.reasons if draws.verdict.judged else ("The draws were not judged.",)
     said = (*said, *draws.failures) if not draws.verdict.judged else said
     found = draws.verdict.extra
-    top = banner(
-        draws.verdict.word,
-        said,
-        " · ".join(facts),
-        target_of(draws),
-        predictions="predictions" in found,
-    )
+    notes = (draws.info.get("plan") or {}).get("notes", ())
+    facts, target = facts_of(draws), target_of(draws)
+    top = banner(draws.verdict.word, said, facts, target, notes, "predictions" in found)
     if found.get("layers"):
         return top + layers(found["layers"], found["predictions"])
     if draws.healthy.size == 0 or len(draws.names) > MAX_TABLE_NAMES:
         return top
     return top + _parameters(draws.summary().parameters, MAX_SHOWN_ROWS, draws)
-
-
-def _counted(draws: Draws) -> str:
-    return f"{len(draws.names):,} parameter{'s' if len(draws.names) > 1 else ''}"
 
 
 def _parameters(parameters: dict[str, Any], most: int, draws: Draws) -> str:
@@ -93,16 +89,17 @@ def _fit(fit: Fit) -> str:
 
 def _summary(found: Summary) -> str:
     facts = f"{found.facts['num_chains']} chains of {found.facts['num_draws']:,} draws"
-    target = found.facts.get("target") or "the posterior"
-    notes = "".join(f'<p class="note">Note: {safe(n)}</p>' for n in found.facts.get("notes") or ())
-    if found.facts.get("layers"):
-        top = layers(found.facts["layers"], found.facts["predictions"]) + notes
-        return top + banner(found.verdict, found.reasons, facts, target, predictions=True)
+    target, notes = found.facts.get("target") or "the posterior", found.facts.get("notes") or ()
+    judged = bool(found.facts.get("layers"))
+    below = banner(found.verdict, found.reasons, facts, target, notes, judged)
+    others = split_misfit(found.verdict, notes)[1]
+    said = "".join(f'<p class="note">Note: {safe(note)}</p>' for note in others)
+    if judged:
+        return layers(found.facts["layers"], found.facts["predictions"]) + said + below
     if not found.parameters:
-        return banner(found.verdict, found.reasons, facts, target)
+        return below
     chains = Draws.of({"x": np.zeros((found.facts["num_chains"], 1))})  # only for the limits
-    top = _parameters(found.parameters, MAX_SUMMARY_ROWS, chains) + notes
-    return top + banner(found.verdict, found.reasons, facts, target)
+    return _parameters(found.parameters, MAX_SUMMARY_ROWS, chains) + said + below
 
 
 def _verdict(verdict: Verdict) -> str:
@@ -130,7 +127,7 @@ def _comparison(found: Comparison) -> str:
     ]
     worst = str(found).splitlines()[-1]
     head = ("parameter", "mean error, in sd", "sd ratio")
-    return _table(head, rows) + f'<p class="note">{safe(worst)}</p>'
+    return plain_table(head, rows) + f'<p class="note">{safe(worst)}</p>'
 
 
 def _prediction(found: Prediction) -> str:
@@ -146,7 +143,7 @@ def _prediction(found: Prediction) -> str:
             own = "" if name == "x" else name
             cells = [f"{np.asarray(part)[at]:.4g}" for part in (mean, *rest)]
             rows.append((own + where or "value", *cells))
-    text = _table(("", "mean", "sd", "lower", "upper"), rows)
+    text = plain_table(("", "mean", "sd", "lower", "upper"), rows)
     if count > len(rows):
         text += f'<p class="note">The first {len(rows)} of {count:,}.</p>'
     return text
@@ -159,18 +156,7 @@ def _criterion(found: Criterion) -> str:
     if found.approximation is not None:
         error += f", of the subsample {found.subsampling_se:,.2g}"
     rows = [(f"elpd_{found.kind}", f"{found.elpd:,.1f}", error), (f"p_{found.kind}", f"{found.p:,.1f}", "")]  # fmt: skip
-    return _table(head, rows) + "".join(f"<p>{safe(s)}</p>" for s in (found.lines()[2], last))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    top = "".join(f'<th scope="col">{safe(cell)}</th>' for cell in head)
-    body = "".join(
-        f'<tr><th scope="row">{safe(name)}</th>'
-        + "".join(f"<td>{safe(cell)}</td>" for cell in cells)
-        + "</tr>"
-        for name, *cells in rows
-    )
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    return plain_table(head, rows) + "".join(f"<p>{safe(s)}</p>" for s in (found.lines()[2], last))
 
 
 _VIEW_OF = {

@@ -20,7 +20,7 @@ from . import statistics
 from .draws import Draws
 from .late import late
 from .statistics import strata_of
-from .verdict import Modes, Word
+from .verdict import Modes, Word, split_misfit
 
 # -- comparison ----------------------------------------------------------------------------
 
@@ -277,10 +277,15 @@ class Summary:
         lines = [*self.lines(), f"verdict: {self.verdict}"]
         for reason in self.reasons:
             lines += paragraph(reason, "  ", "    ")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(paragraph(self.misfit, "", "  ") if self.misfit else [])])
+
+    @property
+    def misfit(self) -> str:
+        """Sentence on a model that does not fit, shown with the verdict; usually empty."""
+        return split_misfit(self.verdict, self.facts.get("notes", ()))[0]
 
     def lines(self, width: int = MAX_LINE_CHARACTERS) -> list[str]:
-        """Return the table, the facts of the run and the notes, without the verdict.
+        """Return the table, the facts of the run and the notes, without the verdict and `misfit`.
 
         Args:
           width: the width of the table in characters; medians are left out first, then the
@@ -299,7 +304,7 @@ class Summary:
             lines += Modes.from_dict(facts["modes"]).lines()
         for name in ("target", "phase"):
             lines += paragraph(facts[name], f"{name}: ", "  ") if facts.get(name) else []
-        for note in facts.get("notes", ()):
+        for note in split_misfit(self.verdict, facts.get("notes", ()))[1]:
             lines += paragraph(note, "note: ", " " * 6)
         return lines
 

@@ -19,6 +19,7 @@ and alpha = h N^2 / (2 T n) lambda_max(D^{1/2}^T V_S D^{1/2}): their eps N^2 / (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -320,3 +321,25 @@ def _ratio(h: np.ndarray, T: np.ndarray, level: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         alpha = h[:, None] * level / (2 * T[:, None])
     return np.where((T[:, None] == 0) & (level > 0), np.inf, alpha)
+
+
+# -- misfit --------------------------------------------------------------------------------
+
+
+MISFIT, TOO_SMALL = "the model looks misspecified: ", "times too small"  # parts of a plan's note
+
+
+def split_misfit(word: str, notes: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the sentence on sds that a misfit makes too small, and the other notes.
+
+    The verdict `word` is about the draws, so the sentence is shown with it, equally large. It is
+    empty if no note reports such a misfit.
+
+    Example:
+      >>> split_misfit("trusted", ["the model looks misspecified: sds may be 2 times too small.", "a note"])
+      ('The computation can be trusted. The model does not fit: sds may be 2 times too small.', ['a note'])
+    """
+    found = [note for note in notes if note.startswith(MISFIT) and TOO_SMALL in note]
+    computed = "The computation can be trusted. " if word == "trusted" else ""
+    said = [f"{computed}The model does not fit: {note.removeprefix(MISFIT)}" for note in found]
+    return " ".join(said), [note for note in notes if note not in found]

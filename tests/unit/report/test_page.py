@@ -329,3 +329,23 @@ def test_a_banner_over_predictions_promises_nothing_of_weights(word):
     assert "every sd" not in over and "an sd or a mean" not in over
     plain = html.banner("trusted", ("as it is.",), "", "the posterior")
     assert "every sd is within 10%" in plain
+
+
+@pytest.mark.parametrize("word", ["trusted", "unknown"])
+def test_a_model_that_does_not_fit_stands_with_the_verdict(word):
+    from sgld.inference.tuning.gaussian import misfit_notes
+    from sgld.interfaces.notebook import view
+
+    (note,), (other,) = misfit_notes(2.0, 1000), misfit_notes(0.4, 1000)
+    draws = Draws.of({"x": np.zeros((4, 100))})
+    draws = dataclasses.replace(
+        draws, verdict=Verdict(word, ("a reason",)), info={"plan": {"notes": [note, other]}}
+    )
+    summary = draws.summary()
+    for text in (view(draws), view(summary)):
+        box = text[text.index("<section") : text.index("</section")]
+        assert "does not fit" in box and "1.4 times too small" in box
+        assert ("can be trusted" in box) is (word == "trusted")
+    table, _, verdict = str(summary).partition("verdict:")
+    assert "misspecified" in table and "too small" not in table
+    assert "does not fit" in verdict

@@ -25,6 +25,7 @@ from ...approximation.low_rank import LowRankLaplace
 from ...model import sums
 from ...model.problem import Problem, Request, is_auto
 from ...results.plan import Plan, Setup
+from ...results.verdict import MISFIT, TOO_SMALL
 from ...samplers.gradients.full import Full
 from ...samplers.preconditioners.fixed import Dense, given
 from ...samplers.schedules import as_schedule
@@ -88,12 +89,10 @@ def misfit_notes(misfit: float | None, num_data: int) -> tuple[str, ...]:
         )
     if misfit > 1:
         return (
-            f"the model looks misspecified: {spread}; sds may be {np.sqrt(misfit):.2g} times too small. "
+            f"{MISFIT}{spread}; sds may be {np.sqrt(misfit):.2g} {TOO_SMALL}. "
             "Try negative binomial, Student-t, sgld.sandwich or sgld.loo.",
         )
-    return (
-        f"the model looks misspecified: {spread}. Try a likelihood with less variance, or sgld.sandwich.",
-    )
+    return (f"{MISFIT}{spread}. Try a likelihood with less variance, or sgld.sandwich.",)
 
 
 # -- from gaussian -------------------------------------------------------------------------

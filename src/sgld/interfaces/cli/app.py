@@ -294,18 +294,23 @@ def show(run: Path, quiet: bool, as_json: bool) -> None:
 
 def _show(run: Path, quiet: bool, as_json: bool) -> None:
     from ...results.run_directory import at_the_shell
+    from ...results.verdict import split_misfit
 
     content = content_of(run)
     if as_json:
         typer.echo(json.dumps(content, indent=2))
         return
+    facts = _unstored_facts(run)
     if not quiet and (content["parameters"] or content.get("layers")):
-        typer.echo(plain(_table(content, _unstored_facts(run))) + "\n")
+        typer.echo(plain(_table(content, facts)) + "\n")
     word = content["verdict"]
     typer.secho(plain(f"verdict: {word}"), fg=VERDICT_COLOURS.get(word), bold=True, nl=False)
     between = " " if quiet else "\n" + " " * len("verdict: ")
     reasons = between.join(at_the_shell(reason, run) for reason in content["reasons"])
-    typer.echo(plain(" - " + reasons))
+    misfit, _ = split_misfit(word, facts["notes"])
+    typer.echo(plain(" - " + reasons), nl=not (quiet and misfit))
+    if misfit:
+        typer.secho(plain(" " * quiet + misfit), fg="yellow", bold=True)
 
 
 def _unstored_facts(run: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ styles, as GitHub does, a view is plain text and tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from string import Template
 from typing import Any
@@ -23,6 +23,7 @@ from ...results import statistics
 from ...results.draws import Draws
 from ...results.plan import Predicted
 from ...results.summary import LAYER_HEADS, layer_rows, left_out, predictions_lines
+from ...results.verdict import split_misfit
 from .figures import COLOURS, printable
 
 MAX_TABLE_ROWS = 400
@@ -57,11 +58,17 @@ def safe(value: Any) -> str:
 
 
 def banner(
-    word: str, reasons: tuple[str, ...], facts: str, target: str, *, predictions: bool = False
+    word: str,
+    reasons: tuple[str, ...],
+    facts: str,
+    target: str,
+    notes: Sequence[str] = (),
+    predictions: bool = False,
 ) -> str:
     """Return the banner: verdict, reasons, explanation, target distribution and size of the run.
 
-    `predictions` says whether predictions are judged.
+    Of the plan's `notes`, a misfit that makes sds too small is shown. `predictions` says whether
+    predictions are judged.
     """
     how = HOW_TO_READ | (OF_PREDICTIONS if predictions else {})
     reading = how.get(word, how["unknown"]).format(
@@ -75,6 +82,9 @@ def banner(
     other = ""
     if target != "the posterior":
         other = f'<p class="note"><b>Target</b>: {safe(target)}. On this page, "posterior" means this target.</p>\n'
+    misfit, _ = split_misfit(word, notes)
+    if misfit:
+        why += f'\n<p class="word misfit">The model does not fit</p>\n<p class="only">{safe(misfit)}</p>'
     kind = word.replace(" ", "-") if word in HOW_TO_READ else "unknown"
     return (
         f'<section class="banner {kind}" id="verdict">\n<p class="word">{safe(word)}</p>\n{why}\n'
@@ -249,17 +259,22 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
 
 def layers(found: Sequence[Mapping[str, Any]], predictions: Mapping[str, Any]) -> str:
     """Return a row per layer of a network, and how well its predictions have mixed."""
-    head = "".join(f'<th scope="col">{safe(title)}</th>' for title in LAYER_HEADS)
+    said = "".join(f"<p>{safe(line)}</p>" for line in predictions_lines(predictions))
+    return plain_table(LAYER_HEADS, layer_rows(found), "Table of layers") + said
+
+
+def plain_table(head: Sequence[str], rows: Iterable[Sequence[str]], label: str = "Table") -> str:
+    """Return a table of texts, whose first column holds the names."""
+    top = "".join(f'<th scope="col">{safe(title)}</th>' for title in head)
     body = "\n".join(
         f'<tr><th scope="row">{_name(name)}</th>'
         + "".join(f"<td>{safe(cell)}</td>" for cell in cells)
         + "</tr>"
-        for name, *cells in layer_rows(found)
+        for name, *cells in rows
     )
-    said = "".join(f"<p>{safe(line)}</p>" for line in predictions_lines(predictions))
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Table of layers"><table><thead><tr>'
-        f"{head}</tr></thead>\n<tbody>{body}</tbody></table></div>{said}"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><thead><tr>{top}'
+        f"</tr></thead>\n<tbody>{body}</tbody></table></div>"
     )
 
 
@@ -403,6 +418,7 @@ code { font: .92em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
   padding: .9rem 1.2rem 1rem; background: var(--shade); }
 .banner .word { color: var(--word); font-size: clamp(2rem, 7vw, 3rem); font-weight: 700;
   line-height: 1.1; margin: 0 0 .4rem; }
+.banner .misfit { color: var(--warn); margin-top: .7rem; }
 .banner ul { margin: .3rem 0; padding-left: 1.2rem; max-width: 46rem; }
 .banner p.only { font-size: 1.05rem; }
 .trusted { --word: var(--good); } .biased { --word: var(--bad); }
@@ -498,6 +514,7 @@ _RULES = {
     " .banner": "border-left: .4rem solid var(--word); background: var(--shade); padding: .4rem .8rem;"
     " margin: 0 0 .5rem; border-radius: .3rem;",
     " .banner p.word": "color: var(--word); font-size: 1.5em; font-weight: 700; margin: 0;",
+    " .banner p.misfit": "color: var(--warn);",
     " .banner ul": "margin: .2rem 0; padding-left: 1.1rem;",
     " .trusted": "--word: var(--good);",
     " .biased": "--word: var(--bad);",

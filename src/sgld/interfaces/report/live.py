@@ -41,7 +41,7 @@ from ...results.plan import in_seconds
 from ...results.run_directory import RunDirectory, at_the_shell
 from ...results.statistics import Moments
 from .figures import shorten
-from .html import PAGE, ordinal, safe
+from .html import PAGE, ordinal, plain_table, safe
 
 State = Literal["running", "stopped", "finished"]
 
@@ -290,10 +290,7 @@ def _left_out(live: Live, shown: int) -> str:
 
 def as_page(live: Live, name: str) -> str:
     """Return a page without scripts that reloads itself until the run is finished."""
-    rows = "".join(
-        f'<tr><th scope="row">{safe(shorten(n, 60))}</th><td>{m:.4g}</td><td>{s:.3g}</td></tr>'
-        for n, m, s in live.rows()
-    )
+    rows = [(shorten(name, 60), f"{m:.4g}", f"{s:.3g}") for name, m, s in live.rows()]
     past = list(live.history())
     over = "predictions" if live.by_predictions else "the parameters below"
     figures = [
@@ -305,14 +302,13 @@ def as_page(live: Live, name: str) -> str:
         chains = [list(enumerate(chain[::every, i])) for chain in live.draws[:6]]
         apart = every * live.every
         figures.append(_figure(shorten(live.names[i], 40), chains, f"every {ordinal(apart)}draw"))  # fmt: skip
-    note = _left_out(live, len(live.rows())) if live.rows() else ""
+    note = _left_out(live, len(rows)) if rows else ""
     body = (
-        f'<section class="banner unknown" id="verdict"><p class="word">{safe(live.state)}</p>'
-        f'<p class="only">{safe(live.word())}</p><p class="note">{safe(live.facts())}</p></section>\n'
-        + (f"<table><thead><tr><th></th><th>mean</th><th>sd</th></tr></thead><tbody>{rows}</tbody></table>\n" if rows else "")
+        _box(live.state, live.word(), live.facts())
+        + (plain_table(("", "mean", "sd"), rows) if rows else "")
         + (f'<p class="note">{safe(note)}</p>\n' if note else "")
         + "\n".join(figures)
-    )  # fmt: skip
+    )
     return _page(body, name, refresh=not live.finished)
 
 
@@ -321,11 +317,15 @@ def as_error_page(sentence: str, name: str) -> str:
 
     The run may continue, or start again.
     """
-    body = (
-        '<section class="banner unknown" id="verdict"><p class="word">not readable</p>'
-        f'<p class="only">{safe(sentence)}</p></section>'
+    return _page(_box("not readable", sentence), name, refresh=True)
+
+
+def _box(word: str, sentence: str, facts: str = "") -> str:
+    note = f'<p class="note">{safe(facts)}</p>' if facts else ""
+    return (
+        f'<section class="banner unknown" id="verdict"><p class="word">{safe(word)}</p>'
+        f'<p class="only">{safe(sentence)}</p>{note}</section>\n'
     )
-    return _page(body, name, refresh=True)
 
 
 def _page(body: str, name: str, *, refresh: bool) -> str:

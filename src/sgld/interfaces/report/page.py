@@ -22,7 +22,7 @@ from ...results.draws import Draws
 from ...results.run_directory import RunDirectory, at_the_shell
 from ...results.storage import load, table_of
 from ...results.summary import target_of
-from ...results.verdict import Phase
+from ...results.verdict import Phase, split_misfit
 from . import figures, predictive_check
 from .html import PAGE, banner, chosen_settings, layers, requested_settings, safe, table
 from .predictive_check import Replicated, replicate
@@ -111,19 +111,20 @@ def _page(
     run: Path | None,
 ) -> str:
     info, plan = draws.info, draws.info.get("plan") or {}
-    word, reasons = draws.verdict.word, draws.verdict.reasons
+    word, reasons, notes = draws.verdict.word, draws.verdict.reasons, plan.get("notes") or ()
     if run is not None and asked.get("kind") == "formula":  # a run of the command line
         reasons = tuple(at_the_shell(reason, run) for reason in reasons)
-        notes = [at_the_shell(note, run) for note in plan.get("notes") or ()]
-        plan = {**plan, "notes": notes}
+        notes = [at_the_shell(note, run) for note in notes]
+    plan = plan and {**plan, "notes": split_misfit(word, notes)[1]}
     parts = [
         f"<h1>{safe(asked.get('formula') or name)}</h1>",
         banner(
             word,
             reasons,
-            _facts(draws),
+            facts_of(draws),
             target_of(draws),
-            predictions="predictions" in draws.verdict.extra,
+            notes,
+            "predictions" in draws.verdict.extra,
         ),
         _failures(draws, reasons),
         '<div class="pair"><section><h2>Requested settings</h2>',
@@ -187,7 +188,8 @@ def _predictions(found: dict[str, Any] | None) -> str:
     return _section("Predictions at the probe rows", panels, lead.strip())
 
 
-def _facts(draws: Draws) -> str:
+def facts_of(draws: Draws) -> str:
+    """Return the size of the run: chains, steps, rows, parameters and seconds."""
     info = draws.info
     facts = [f"{draws.num_chains} chains of {draws.num_draws:,} draws"]
     if info.get("num_steps"):
