@@ -253,8 +253,9 @@ def checked(draws: Draws, subject: Subject, seed: int) -> tuple[str, str, Replic
 
 
 def report(
-    draws: Draws, path: str | Path, posterior: Any = None, data: Any = None, **how: Any
-) -> Path:
+    draws: Draws, path: str | Path, posterior: Any = None, data: Any = None, *, title: str = "",
+    **how: Any,
+) -> Path:  # fmt: skip
     """Compute `Draws.report`.
 
     The page holds the settings of the run as far as the draws know them, and a predictive check if
@@ -274,10 +275,10 @@ def report(
     if "seed" not in asked and draws.info.get("seed") is not None:
         asked = {**asked, "seed": draws.info["seed"]}
     if posterior is None and (model is not None or asked.get("kind") == "formula"):
-        return report_of(draws, path, asked, formula_check(draws, asked, lambda: known_of(origin).model))  # fmt: skip
+        return report_of(draws, path, asked, formula_check(draws, asked, lambda: known_of(origin).model), title)  # fmt: skip
     subject = _known(draws, posterior, data, how)
     seed = int(asked.get("seed", 0))
-    return report_of(draws, path, asked, lambda: _checked(draws, subject, seed))
+    return report_of(draws, path, asked, lambda: _checked(draws, subject, seed), title)
 
 
 def _known(draws: Draws, posterior: Any, data: Any, how: dict[str, Any]) -> Subject | None:

@@ -122,13 +122,17 @@ class Fit:
         with stage("predicting"):
             return _like(None if path else new, predicting.together(rows_in(given)))
 
-    def report(self, path: str | Path) -> Path:
+    def report(self, path: str | Path, *, title: str = "") -> Path:
         """Write the report of the run, one self-contained page, to `path`; return it.
+
+        Args:
+          path: the file of the page, such as "report.html".
+          title: the heading of the page; by default the formula.
 
         Raises: RunError where it cannot be written, MissingExtra without matplotlib.
         """
         find = late("formula_report")(self.draws, self.asked, lambda: self.model)
-        return late("report_of")(self.draws, path, self.asked, find)
+        return late("report_of")(self.draws, path, self.asked, find, title)
 
     def plot(
         self, kind: PlotKind = "forest", *, names: Sequence[str] | None = None, **how: Any

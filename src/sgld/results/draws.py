@@ -508,13 +508,16 @@ class Draws:
         """
         return late("plot")(self, kind, names=names, **how)
 
-    def report(self, path: str | Path, posterior: Any = None, data: Any = None, **how: Any) -> Path:
+    def report(
+        self, path: str | Path, posterior: Any = None, data: Any = None, *, title: str = "", **how: Any
+    ) -> Path:  # fmt: skip
         """Write the report of the run to `path` as one self-contained HTML page; return the path.
 
         Args:
           path: the file of the page, such as "report.html".
           posterior: the posterior for the predictive check, if the draws do not know it.
           data: the data for the predictive check, likewise.
+          title: the heading of the page; by default the formula or the name of the file.
           **how: `outcome` and `simulate` as for `to_arviz`.
 
         Raises: UsageError for a wrong posterior; RunError if the page cannot be written;
@@ -527,7 +530,7 @@ class Draws:
           ...     draws.report(f"{folder}/page.html").name
           'page.html'
         """
-        return late("report")(self, path, posterior, data, **how)
+        return late("report")(self, path, posterior, data, title=title, **how)
 
     def save(self, path: str | Path) -> Path:
         """Write a run directory at `path` (arrays and JSON only); `sgld.load` reads it.

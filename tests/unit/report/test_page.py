@@ -349,3 +349,12 @@ def test_a_model_that_does_not_fit_stands_with_the_verdict(word):
     table, _, verdict = str(summary).partition("verdict:")
     assert "misspecified" in table and "too small" not in table
     assert "does not fit" in verdict
+
+
+def test_a_title_is_the_heading(tmp_path):
+    path = run(tmp_path, asked={"formula": "y ~ x"})
+    shell = whole(write_report(path, title=EVIL).read_text("utf-8"))
+    called = sgld.load(path).report(tmp_path / "own.html", title=EVIL).read_text("utf-8")
+    for page in (shell, whole(called)):
+        assert f"<h1>{EVIL}</h1>" in page and f": {EVIL}</title>" in page
+    assert "<h1>y ~ x</h1>" in written(path)

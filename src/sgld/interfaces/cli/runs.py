@@ -100,13 +100,18 @@ def verify(run: Run) -> None:
 
 
 @command("sgld report run/")
-def report(run: Run) -> None:
+def report(
+    run: Run,
+    title: Annotated[
+        str, typer.Option("--title", metavar="TEXT", show_default="the formula", help="Heading of the page.")
+    ] = "",
+) -> None:  # fmt: skip
     """Write report.html, one self-contained file, and print its path."""
     from ...core.progress import stage
 
     with at_work(False, "interfaces.report.page") as page, stage("report"):
         content_of(run)  # raises if there is nothing to report
-        path = page.write_report(run)
+        path = page.write_report(run, title=title)
     typer.echo(str(path))
 
 

@@ -34,12 +34,13 @@ MAX_MODE_DIRECTIONS = 5  # directions from the largest mode to another
 PANEL_ROWS = 15
 
 
-def write_report(run_path: Path | str, model: FormulaModel | None = None) -> Path:
+def write_report(run_path: Path | str, model: FormulaModel | None = None, title: str = "") -> Path:
     """Write `report.html` into the finished run directory `run_path`; return its path.
 
     Args:
       run_path: the run directory.
       model: the run's model with its rows, if they are in memory; by default they are read again.
+      title: the heading of the page; by default the formula or the name of the run.
 
     Raises:
       RunError: there is no run directory, the run is unfinished, or the page cannot be written.
@@ -52,7 +53,8 @@ def write_report(run_path: Path | str, model: FormulaModel | None = None) -> Pat
     with reading(run.path):
         name = run.path.resolve().name
         find = _model_of(asked) if model is None else lambda: model
-        made = _page(name, draws, asked, table_of(run), formula_check(draws, asked, find), run.path)
+        check = formula_check(draws, asked, find)
+        made = _page(name, draws, asked, table_of(run), check, run.path, title)
     write_atomic(path, made.encode("utf-8"))
     return path
 
@@ -62,6 +64,7 @@ def report_of(
     path: Path | str,
     asked: dict[str, Any],
     find: Callable[[], Checked | None] = lambda: None,
+    title: str = "",
 ) -> Path:
     """Write the page of `draws` to the file `path`; return the path.
 
@@ -70,13 +73,14 @@ def report_of(
       path: the file to write.
       asked: the content of run.json, as far as it is known.
       find: a function that returns the predictive check (panel, description and outcomes), or None.
+      title: the heading of the page; by default the formula or the name of the file.
 
     Raises:
       RunError: the page cannot be written.
       MissingExtra: matplotlib is not installed.
     """
     path = Path(path)
-    made = _page(path.stem, draws, asked, None, find, None)
+    made = _page(path.stem, draws, asked, None, find, None, title)
     write_atomic(path, made.encode("utf-8"))
     return path
 
@@ -109,6 +113,7 @@ def _page(
     summary: dict[str, Any] | None,
     find: Callable[[], Checked | None],
     run: Path | None,
+    title: str,
 ) -> str:
     info, plan = draws.info, draws.info.get("plan") or {}
     word, reasons, notes = draws.verdict.word, draws.verdict.reasons, plan.get("notes") or ()
@@ -117,7 +122,7 @@ def _page(
         notes = [at_the_shell(note, run) for note in notes]
     plan = plan and {**plan, "notes": split_misfit(word, notes)[1]}
     parts = [
-        f"<h1>{safe(asked.get('formula') or name)}</h1>",
+        f"<h1>{safe(title or asked.get('formula') or name)}</h1>",
         banner(
             word,
             reasons,
@@ -141,7 +146,7 @@ def _page(
         )
     versions = ", ".join(f"{k} {v}" for k, v in (asked.get("versions") or {}).items())
     return PAGE.substitute(
-        title=f"{safe(word)}: {safe(name)}",
+        title=f"{safe(word)}: {safe(title or name)}",
         content="\n".join(part for part in parts if part),
         footer=f"Run <code>{safe(name)}</code>{', made with ' + safe(versions) if versions else ''}.",
     )
