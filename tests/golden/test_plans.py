@@ -58,9 +58,9 @@ def test_a_difference_is_seen():
     assert cases.differences("x", 0.0, 1e-3) and not cases.differences("x", 0.0, 1e-3, scale=20.0)
     assert cases.differences("x", float("nan"), float("nan")) == []
     assert cases.differences("x", 1, 1.0) == ["x was 1, is 1.0"]
-    assert cases.words("sd within 3% on all 10 parameters, 1,024 of 2.5e-3.") == (
-        "sd within # on all # parameters, # of #."
-    )
+    assert cases.words(
+        "sd within 3% of the posterior's on all 10 parameters, 1,024 of 2.5e-3."
+    ) == ("sd within # of the posterior's on all # parameters, # of #.")
 
 
 @pytest.mark.parametrize("name", ["linear200", "funnel2", "visits_gaussian"])

@@ -189,7 +189,7 @@ def _within(error: np.ndarray) -> str:
     every = f"all {count} parameters" if count > 1 else "the parameter"
     # round up, so that the sentence does not promise more than was measured
     percent = max(1, int(np.ceil(100 * np.max(error) - 1e-9)))
-    return f"sd within {percent}% on {every}"
+    return f"sd within {percent}% of the posterior's on {every}"
 
 
 def beyond_limits(

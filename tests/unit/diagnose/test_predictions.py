@@ -53,8 +53,8 @@ def word(**given):
 
 
 @pytest.mark.parametrize("kind, said", [
-    (MEANS, "predictions: means within .15 sd, sd within 10%; single weights are not judged."),
-    (CLASSES, "predictions: probabilities within .01, sd within 10%; single weights are not judged."),
+    (MEANS, "predictions: means within .15 sd, sd within 10% of the posterior's; single weights are not judged."),
+    (CLASSES, "predictions: probabilities within .01, sd within 10% of the posterior's; single weights are not judged."),
     (LIKELIHOODS, "what the network predicts is not known here"),
 ])  # fmt: skip
 def test_what_is_right_is_trusted_and_says_of_what(kind, said):

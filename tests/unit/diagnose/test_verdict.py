@@ -26,7 +26,9 @@ def judged(**changes):
 
 def test_trusted():
     verdict = judged()
-    assert verdict.word == "trusted" and verdict.reasons == ("sd within 3% on all 2 parameters.",)
+    assert verdict.word == "trusted" and verdict.reasons == (
+        "sd within 3% of the posterior's on all 2 parameters.",
+    )
     np.testing.assert_allclose(verdict.mean_corrected, [1.01, 1.95])
     np.testing.assert_allclose(verdict.sd_corrected, [0.5 / 1.02, 2 / 0.97])
     assert str(verdict).startswith("trusted: sd within 3%")

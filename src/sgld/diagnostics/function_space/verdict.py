@@ -402,11 +402,11 @@ def _called(t: Temperature) -> str:
 def _promise(kind: Kind) -> str:
     if kind == LIKELIHOODS:
         return (
-            "log likelihoods of single rows: sd within 10%; what the network predicts is not known here (give "
+            "log likelihoods of single rows: sd within 10% of the posterior's; what the network predicts is not known here (give "
             "predict= of sgld.Posterior), and single weights are not judged."
         )
     mean = "probabilities within .01" if kind == CLASSES else "means within .15 sd"
-    return f"predictions: {mean}, sd within 10%; single weights are not judged."
+    return f"predictions: {mean}, sd within 10% of the posterior's; single weights are not judged."
 
 
 def _number(value: float | None) -> float | None:
