@@ -8,7 +8,6 @@ The kind "verdict" shows the measured values of every parameter and the limits o
 
 from __future__ import annotations
 
-import re
 import textwrap
 import warnings
 from collections.abc import Callable, Sequence
@@ -211,9 +210,7 @@ def verdict_plot(draws: Draws, parameters: np.ndarray, said: str) -> Figure:
 
 def _colour(word: str) -> str:
     """Return the report's colour of a verdict."""
-    found = re.search(rf"--{CLASS_OF_VERDICT[word]}: (#\w+);", LIGHT_WORDS)
-    assert found is not None
-    return found[1]
+    return LIGHT_WORDS[CLASS_OF_VERDICT[word]]
 
 
 def _ratios(axes: Any, draws: Draws, parameters: np.ndarray) -> None:

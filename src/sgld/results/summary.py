@@ -389,7 +389,7 @@ def summarise(draws: Draws) -> Summary:
         known = None if verdict is None else getattr(verdict, column)
         table[column] = np.full(len(draws.names), np.nan) if known is None else np.asarray(known)
     parameters = {
-        name: {c: _json_number(table[c][i]) for c in SUMMARY_COLUMNS}
+        name: {c: _number(table[c][i]) for c in SUMMARY_COLUMNS}
         for i, name in enumerate(draws.names)
     }
     return _summary(draws, parameters)
@@ -476,7 +476,3 @@ def target_of(draws: Draws) -> str:
         kind = "cold" if temperature[0] < 1 else "tempered"
         return f"the {kind} posterior, p(theta | data)^(1/T) at T = {temperature[0]:g}"
     return "a posterior whose temperature changes along the run"
-
-
-def _json_number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -388,20 +388,23 @@ DARK = {
     "chain-5": "#86c0cf",
 }
 # colours of the verdicts; the same names are classes of the banner
-LIGHT_WORDS = "--good: #1b7a43; --bad: #b3261e; --warn: #9a5b00; --doubt: #4a5a8a; --miss: #fde2d4;"
-DARK_WORDS = "--good: #6fd399; --bad: #ff8a80; --warn: #f5bf5b; --doubt: #a9b8ea; --miss: #5a2f1c;"
+LIGHT_WORDS = {
+    "good": "#1b7a43", "bad": "#b3261e", "warn": "#9a5b00", "doubt": "#4a5a8a", "miss": "#fde2d4",
+}  # fmt: skip
+DARK_WORDS = {
+    "good": "#6fd399", "bad": "#ff8a80", "warn": "#f5bf5b", "doubt": "#a9b8ea", "miss": "#5a2f1c",
+}  # fmt: skip
 
 
-def _page_variables(colours: dict[str, str]) -> str:
+def _variables(colours: dict[str, str]) -> str:
     return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
 
 
-_PAGE_LIGHT = f"{_page_variables(COLOURS)} {LIGHT_WORDS} color-scheme: light;"
-_PAGE_DARK = f"{_page_variables(DARK)} {DARK_WORDS} color-scheme: dark;"
+_LIGHT, _DARK = _variables(COLOURS | LIGHT_WORDS), _variables(DARK | DARK_WORDS)
 
 _STYLE = f"""
-:root {{ {_PAGE_LIGHT} }}
-@media screen and (prefers-color-scheme: dark) {{ :root {{ {_PAGE_DARK} }} }}
+:root {{ {_LIGHT} color-scheme: light; }}
+@media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} color-scheme: dark; }} }}
 """ + """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
@@ -485,7 +488,6 @@ $content
 # -- style ---------------------------------------------------------------------------------
 
 
-NOTEBOOK_COLOURS = ("ink", "muted", "line", "accent", "shade", "paper")
 DARK_PAGES = (
     '[data-jp-theme-light="false"] .sgld',
     ".vscode-dark .sgld",
@@ -499,11 +501,6 @@ LIGHT_PAGES = (
 )
 
 
-def _variables(colours: dict[str, str], words: str) -> str:
-    return " ".join(f"--{name}: {colours[name]};" for name in NOTEBOOK_COLOURS) + " " + words
-
-
-_LIGHT, _DARK = _variables(COLOURS, LIGHT_WORDS), _variables(DARK, DARK_WORDS)
 _RULES = {
     "": "background: var(--paper); color: var(--ink); padding: .6rem .9rem; border-radius: .4rem;"
     " font: 14px/1.45 system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; max-width: 64rem;",
