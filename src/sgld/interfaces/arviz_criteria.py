@@ -30,7 +30,7 @@ from ..core.validation import check_seed, whole_number
 from ..core.versions import compare_weights, elpd_data
 from ..errors import UsageError
 from ..results.draws import Draws
-from ..results.late import late
+from ..results.late import Printed
 from .arviz_pointwise import Pointwise, check_target, subject_of
 from .arviz_rows import Chosen, choose
 
@@ -46,7 +46,7 @@ WEIGHTING_METHODS = ("stacking", "bb-pseudo-bma", "pseudo-bma")
 
 
 @dataclass(frozen=True, repr=False)
-class Criterion:
+class Criterion(Printed):
     """Expected log predictive density of a model; larger is better.
 
     Attributes:
@@ -150,12 +150,6 @@ class Criterion:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return late("html")(self)
 
 
 def compare_models(

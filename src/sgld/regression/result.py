@@ -27,7 +27,7 @@ from ..data.table_source import Chained, TableSource
 from ..data.tables import as_table, check_named
 from ..errors import DataError, SGLDWarning, need
 from ..results.draws import Draws
-from ..results.late import late
+from ..results.late import Shown, late
 from ..results.summary import Summary
 from ..results.verdict import Verdict
 from ..typing import PlotKind, PredictionKind
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Fit:
+class Fit(Shown):
     """The posterior of a formula's model.
 
     Attributes:
@@ -158,9 +158,6 @@ class Fit:
     def __repr__(self) -> str:
         summary = str(self.summary())
         return f"{self.model!r}\n{summary}"
-
-    def _repr_html_(self) -> str:
-        return late("html")(self)
 
 
 def _like(given: Any, found: dict[str, np.ndarray]) -> Any:

@@ -16,7 +16,7 @@ from ..core.validation import fraction
 from ..errors import RunError, UsageError, did_you_mean
 from ..model.problem import Problem
 from . import statistics
-from .late import late
+from .late import Shown, late
 from .plan import Origin
 from .statistics import Prediction, predict
 from .verdict import NOT_JUDGED, Verdict
@@ -35,7 +35,7 @@ PyTree = Any
 
 
 @dataclass(frozen=True, repr=False)
-class Draws:
+class Draws(Shown):
     """Posterior draws with their weights, their origin, and the verdict on them.
 
     Attributes:
@@ -572,6 +572,3 @@ class Draws:
             f"Draws({self.num_chains} chains x {self.num_draws} draws of "
             f"{len(self.names)} parameters, {word})"
         )
-
-    def _repr_html_(self) -> str:
-        return late("html")(self)

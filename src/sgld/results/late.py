@@ -32,3 +32,17 @@ def late(name: str) -> Callable[..., Any]:
     """Import and return the function that FUNCTIONS lists under `name`."""
     module, _, function = FUNCTIONS[name].partition(":")
     return getattr(importlib.import_module(module), function)
+
+
+class Shown:
+    """Result that a notebook shows as HTML."""
+
+    def _repr_html_(self) -> str:
+        return late("html")(self)
+
+
+class Printed(Shown):
+    """Result whose representation is its text."""
+
+    def __repr__(self) -> str:
+        return str(self)

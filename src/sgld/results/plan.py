@@ -22,7 +22,7 @@ from ..samplers.gradients.control_variates import ControlVariates
 from ..samplers.gradients.full import Full
 from ..samplers.hmc import HMC
 from ..samplers.stationary import AffineLaw, Law
-from .late import late
+from .late import Shown, late
 
 # -- setup ---------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ def in_bytes(size: float) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shown):
     """Plan of a run: what is known of the posterior, and the settings.
 
     Print it, or run it again with `sgld.sample(posterior, data, init, **plan.arguments())`.
@@ -252,9 +252,6 @@ class Plan:
         for note in self.notes:
             lines += paragraph(note, "note: ", " " * 6)
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return late("html")(self)
 
     def describe(self) -> dict[str, Any]:
         """Return the plan as text and numbers, for printing and for run.json."""

@@ -18,15 +18,15 @@ from ..core.text import MAX_LINE_CHARACTERS, columns, paragraph
 from ..errors import UsageError
 from . import statistics
 from .draws import Draws
-from .late import late
+from .late import Printed
 from .statistics import strata_of
 from .verdict import Modes, Word, split_misfit
 
 # -- comparison ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Printed):
     """Differences per parameter, in units of the reference's sd, with their Monte Carlo errors.
 
     Attributes:
@@ -75,12 +75,6 @@ class Comparison:
             f"sd of {self.names[sd]!r} x {self.sd_ratio[sd]:.3f}"
         )
         return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return late("html")(self)
 
 
 COMPARISON_COLUMNS = ("mean_error", "mean_error_se", "sd_ratio", "sd_ratio_se")
@@ -255,8 +249,8 @@ LEGEND = "sd_ratio: sd of the draws / sd of the posterior, as measured."
 CORRECTED_LEGEND = "corrected: without that bias."
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, repr=False)
+class Summary(Printed):
     """Table of a run: `parameters[name][column]` for SUMMARY_COLUMNS, the verdict, and facts."""
 
     parameters: dict[str, dict[str, float | None]]
@@ -347,12 +341,6 @@ class Summary:
     def _layers(self) -> list[str]:
         """Return the table of layers, and the mixing of predictions."""
         return [*layer_table(self.facts["layers"]), *predictions_lines(self.facts["predictions"])]
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return late("html")(self)
 
 
 def _elided(name: str, size: int) -> str:

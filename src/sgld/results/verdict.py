@@ -27,14 +27,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..core.text import columns
-from .late import late
+from .late import Shown
 
 Word = Literal["trusted", "biased", "not mixed", "unknown"]
 MODES, TAILS = "modes", "tails"  # names of doubts
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict:
+class Verdict(Shown):
     """Verdict, reasons, and the numbers behind them.
 
     Attributes:
@@ -64,9 +64,6 @@ class Verdict:
 
     def __str__(self) -> str:
         return f"{self.word}: " + " ".join(self.reasons)
-
-    def _repr_html_(self) -> str:
-        return late("html")(self)
 
     @property
     def doubts(self) -> tuple[str, ...]:
