@@ -13,9 +13,9 @@ import gzip
 import itertools
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Int
@@ -26,11 +26,13 @@ from .source import check_names
 if TYPE_CHECKING:
     import pyarrow
 
+T = TypeVar("T")
 SEPARATORS = (",", ";", "\t", "|")  # the separators that are detected; ties go to the first
 SEPARATOR_NAMES = {
     "comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "bar": "|", "pipe": "|", "space": " ",
 }  # fmt: skip
 MAX_HEADER_CHARS = 2**20  # characters of the first line, which must fit pyarrow's first block
+CSV_BLOCK_BYTES = 2**22  # bytes of a text from which the types of its columns are inferred
 SEPARATOR_ROWS = 100  # rows in which the separator is detected
 GZIP = b"\x1f\x8b"
 # first bytes of files that are not text, whatever their name
@@ -196,16 +198,102 @@ def ragged(path: Path, dialect: Dialect = COMMAS) -> DataError:
     return DataError(f"{path} has rows of different lengths; write it again.")
 
 
-def read_delimited(path: Path, sep: str | None = None, decimal: str = ".") -> pyarrow.Table:
-    """Read the table in a text file.
+class CsvFile:
+    """The table in a text file, read into memory (`table`) or in batches.
 
-    An empty unquoted cell and NA, NaN, null are nulls. A column whose later cells do not fit the type of its
-    first cells becomes floating point, or else text. Spaces around names are removed.
+    An empty unquoted cell and NA, NaN, null are nulls. Types come from the first block of the file: a column
+    whose later cells do not fit becomes floating point, or else text. Spaces around names are removed.
 
     Raises: DataError for a file that is not text or not a table, UsageError for `sep` and `decimal`.
     """
-    with unpacking(path):
-        return _read(path, dialect_of(path, sep, decimal))
+
+    def __init__(
+        self, path: Path, sep: str | None = None, decimal: str = ".", as_text: Sequence[str] = ()
+    ) -> None:
+        self.path, text = path, need("pyarrow", "tables").string()
+        with unpacking(path):
+            self._dialect = dialect_of(path, sep, decimal)
+            self._names = csv_header(path, self._dialect)  # unchanged, with spaces
+        self._types: dict[str, Any] = {n: text for n in self._names if n.strip() in as_text}
+        self.num_rows, self.schema = 0, dict[str, Any]()
+
+    def table(self) -> pyarrow.Table:
+        """Return the whole table; every column is in one piece."""
+        # a block at a time: read_csv holds three times the table
+        return self._fitted(lambda: _in_one_piece(self._read_all()))
+
+    def typed(self) -> CsvFile:
+        """Find the types of all columns and the number of rows in a pass over the file."""
+        self._fitted(self._scan)
+        return self
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """Yield all rows of these columns."""
+        names = [name for name in self._names if name.strip() in columns]
+        with self._opened(names) as reader:
+            for batch in reader:
+                yield batch.rename_columns([name.strip() for name in names])
+
+    def _read_all(self) -> pyarrow.Table:
+        with self._opened(self._names, threads=True) as reader:
+            return reader.read_all().rename_columns([name.strip() for name in self._names])
+
+    def _scan(self) -> None:
+        self.num_rows, schema = 0, {}
+        for batch in self.batches([name.strip() for name in self._names]):
+            self.num_rows += batch.num_rows
+            schema = {field.name: field.type for field in batch.schema}
+        # a file with only a header has no batch
+        null = need("pyarrow", "tables").null()
+        self.schema = schema or {name.strip(): null for name in self._names}
+        self._types = {name: self.schema[name.strip()] for name in self._names}
+
+    def _fitted(self, read: Callable[[], T]) -> T:
+        """Return `read()` once the types of all columns fit."""
+        arrow = need("pyarrow", "tables")
+        while True:
+            try:
+                return read()
+            except arrow.ArrowInvalid as error:
+                self._widen(error)
+
+    def _widen(self, error: Exception) -> None:
+        """Widen the type of the column whose cells did not fit; raise DataError for invalid CSV."""
+        arrow = need("pyarrow", "tables")
+        if "straddl" in str(error):
+            raise DataError(
+                f"{self.path} has a row of more than {CSV_BLOCK_BYTES:,} characters; close an open quotation mark, or write "
+                "it again."
+            ) from error
+        if "Expected" in str(error) and "columns" in str(error):
+            raise ragged(self.path, self._dialect) from error
+        found = re.search(r"In CSV column #(\d+).*conversion error to (\S+):", str(error))
+        if not found or found[2] == "string":
+            raise error
+        name = self._names[int(found[1])]
+        numeric = found[2] in ("int64", "null") and name not in self._types
+        self._types[name] = arrow.float64() if numeric else arrow.string()
+
+    @contextlib.contextmanager
+    def _opened(self, columns: list[str], threads: bool = False) -> Iterator[Any]:
+        arrow, reader = need("pyarrow", "tables"), need("pyarrow.csv", "tables")
+        read = reader.ReadOptions(
+            block_size=CSV_BLOCK_BYTES, use_threads=threads, skip_rows=self._dialect.skip
+        )
+        parse = reader.ParseOptions(delimiter=self._dialect.sep, newlines_in_values=True)
+        convert = reader.ConvertOptions(
+            strings_can_be_null=True, quoted_strings_can_be_null=False, column_types=self._types,
+            include_columns=columns, decimal_point=self._dialect.decimal,
+        )  # fmt: skip
+        with open(self.path, "rb") as file:
+            packed = "gzip" if file.read(2) == GZIP else None
+        with (
+            arrow.input_stream(str(self.path), compression=packed, buffer_size=2**18) as source,
+            reader.open_csv(
+                source, read_options=read, parse_options=parse, convert_options=convert
+            ) as batches,
+        ):
+            yield batches
 
 
 @contextlib.contextmanager
@@ -219,48 +307,19 @@ def unpacking(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _read(path: Path, dialect: Dialect) -> pyarrow.Table:
-    arrow, reader = need("pyarrow", "tables"), need("pyarrow.csv", "tables")
-    names = csv_header(path, dialect)
-    types: dict[str, Any] = {}
-    while True:
-        options = reader.ConvertOptions(
-            strings_can_be_null=True, quoted_strings_can_be_null=False, column_types=types,
-            decimal_point=dialect.decimal,
-        )  # fmt: skip
-        zipped = _opened(path)
-        source = zipped if isinstance(zipped, gzip.GzipFile) else path
-        try:
-            with zipped:
-                # a block at a time: read_csv holds three times the table. No reference is kept
-                # here, so that each column's chunks are freed when they are combined
-                return _in_one_piece(
-                    reader.open_csv(
-                        source,
-                        read_options=reader.ReadOptions(skip_rows=dialect.skip),
-                        parse_options=reader.ParseOptions(
-                            delimiter=dialect.sep, newlines_in_values=True
-                        ),
-                        convert_options=options,
-                    )
-                    .read_all()
-                    .rename_columns([name.strip() for name in names])
-                )
-        except arrow.ArrowInvalid as error:
-            if "straddl" in str(error):
-                raise DataError(
-                    f"{path} has a row of more than a million characters; close an open quotation mark, or write it "
-                    "again."
-                ) from error
-            if "Expected" in str(error) and "columns" in str(error):
-                raise ragged(path, dialect) from error
-            # types are inferred from the first block of the file: widen the one that does not fit
-            found = re.search(r"In CSV column #(\d+).*conversion error to (\S+):", str(error))
-            if not found or found[2] == "string":
-                raise
-            name = names[int(found[1])]
-            numeric = found[2] in ("int64", "null") and name not in types
-            types[name] = arrow.float64() if numeric else arrow.string()
+@contextlib.contextmanager
+def arrow_errors(path: Path, kind: str) -> Iterator[None]:
+    """Raise DataError for a table's file that pyarrow cannot read."""
+    arrow = need("pyarrow", "tables")
+    try:
+        with unpacking(path):
+            yield
+    except (arrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise DataError(
+            f"{path} cannot be read as {kind}: {first_line(error)}; it is damaged or truncated: write it again."
+        ) from error
 
 
 def _in_one_piece(table: pyarrow.Table) -> pyarrow.Table:
@@ -271,6 +330,18 @@ def _in_one_piece(table: pyarrow.Table) -> pyarrow.Table:
         table = table.set_column(index, name, whole.column(0))
         pool.release_unused()  # otherwise the pool keeps the memory of the chunks
     return table
+
+
+def plain_type(kind: Any) -> Any:
+    """Return the type without its dictionary, which may differ between batches."""
+    types = need("pyarrow", "tables").types
+    return kind.value_type if types.is_dictionary(kind) else kind
+
+
+def is_text(kind: Any) -> bool:
+    """Return whether cells of this Arrow type are texts."""
+    types = need("pyarrow", "tables").types
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 # -- cells ---------------------------------------------------------------------------------
@@ -370,9 +441,8 @@ def trouble_of(table: pyarrow.Table, name: str) -> Trouble | None:
         return missing
     arrow = need("pyarrow", "tables")
     types, column = arrow.types, table.column(name)
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    kind = column.type
+    kind = plain_type(column.type)
+    column = column.cast(kind)
     if types.is_boolean(kind):
         return None
     first = column[0].as_py() if len(column) else None
@@ -380,7 +450,7 @@ def trouble_of(table: pyarrow.Table, name: str) -> Trouble | None:
         cells = column.to_pylist()
         row = next((i for i, cell in enumerate(cells) if not _is_utf8(cell)), 0)
         return Trouble(name, f"{not_utf8(cells[row])} in data row {row + 1}", TO_UTF8)
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if is_text(kind):
         return _of_text(name, column)
     if types.is_temporal(kind):
         return Trouble(

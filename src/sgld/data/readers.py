@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from ..errors import DataError, UsageError, did_you_mean, need
-from .delimited import raise_all, written_number
+from .delimited import is_text, plain_type, raise_all, written_number
 from .mapped import Running
 from .memory import keys
 from .source import check_names, listed
@@ -389,9 +389,7 @@ class TableReader:
 
 def _kind(name: str, table: Batches) -> tuple[str, np.dtype]:
     """Return the kind of a column, and the NumPy dtype of its cells."""
-    types, kind = need("pyarrow", "tables").types, table.schema[name]
-    if types.is_dictionary(kind):
-        kind = kind.value_type
+    types, kind = need("pyarrow", "tables").types, plain_type(table.schema[name])
     if types.is_boolean(kind):
         return "boolean", DTYPE_OF_KIND["boolean"]
     if types.is_integer(kind):
@@ -400,7 +398,7 @@ def _kind(name: str, table: Batches) -> tuple[str, np.dtype]:
         return "number", np.dtype(kind.to_pandas_dtype())
     if types.is_decimal(kind):
         return "number", np.dtype(np.float64)
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if is_text(kind):
         return "text", DTYPE_OF_KIND["text"]
     if types.is_null(kind) and not any(batch.num_rows for batch in table.batches([name])):
         raise DataError(f"{table.name} has no row; at least one is needed.")

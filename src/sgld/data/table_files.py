@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DataError, UsageError, first_line, need
-from .delimited import GZIP, csv_header, dialect_of, ragged, unpacking
+from ..errors import DataError, need
+from .delimited import CsvFile, arrow_errors, is_text, plain_type
 from .readers import batch_rows
 from .source import check_names
-from .tables import FORMATS, check_parquet, existing, kind_of_file
+from .tables import FORMATS, check_parquet, existing, kind_of_file, readable_kind
 
 if TYPE_CHECKING:
     import pyarrow
 
-CSV_BLOCK_BYTES = 2**22  # bytes of a text from which the types of its columns are inferred
 PART_SUFFIXES = {*FORMATS} - {".txt"}  # in a folder, a .txt file is not a table
 
 
@@ -61,19 +58,13 @@ class TableFiles:
     ) -> None:  # fmt: skip
         self.paths = list(paths)
         self.name = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-        kind = kind_of_file(paths[0])
-        self.is_text = kind == "csv"
-        csv = partial(_Csv, sep=sep, decimal=decimal, as_text=as_text)
-        if not self.is_text and (sep is not None or decimal != "."):
-            raise UsageError(
-                f"sep and decimal are only for text files, and {paths[0]} is not text; leave them out."
-            )
-        part = {"csv": csv, "parquet": _Parquet, "ipc": _Ipc}[kind]
+        self._kind = kind_of_file(paths[0])
+        self.is_text = self._kind == "csv"
+        csv = lambda path: CsvFile(path, sep, decimal, as_text).typed()  # noqa: E731
+        part = {"csv": csv, "parquet": _Parquet, "ipc": _Ipc}[self._kind]
         self.parts: list[Any] = []
         for path in paths:
-            if path.stat().st_size == 0:
-                raise DataError(f"{path} is empty (0 bytes); write it again.")
-            with _as_data_error(path):
+            with arrow_errors(path, readable_kind(path, sep, decimal)):
                 self.parts.append(part(path))
         wanted = None if columns is None else _flat(columns)
         self.schema = _common(self.parts, wanted)
@@ -82,7 +73,7 @@ class TableFiles:
     def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         """Yield all rows of these columns, part by part."""
         for part in self.parts:
-            with _as_data_error(part.path):
+            with arrow_errors(part.path, self._kind):
                 yield from part.batches(list(columns))
 
 
@@ -125,25 +116,8 @@ def _wider(name: str, kind: Any, part: Any, first: Any) -> Any:
 
 def _plain(kind: Any) -> str:
     """Return the name of a type, with one name for all kinds of text."""
-    types = need("pyarrow", "tables").types
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-    return "text" if text else str(kind)
-
-
-@contextmanager
-def _as_data_error(path: Path) -> Iterator[None]:
-    arrow = need("pyarrow", "tables")
-    try:
-        with unpacking(path):
-            yield
-    except (arrow.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        kind = kind_of_file(path)
-        raise DataError(
-            f"{path} cannot be read as {kind}: {first_line(error)}; it is damaged or truncated: write it again."
-        ) from error
+    kind = plain_type(kind)
+    return "text" if is_text(kind) else str(kind)
 
 
 class _Parquet:
@@ -208,76 +182,3 @@ class _Ipc:
                 batch = batch.select(columns)
                 for begin in range(0, batch.num_rows, most):
                     yield batch.slice(begin, most)
-
-
-class _Csv:
-    """A CSV file; one pass over it finds the types of its columns, as for a table in memory."""
-
-    def __init__(self, path: Path, sep: str | None, decimal: str, as_text: Sequence[str]) -> None:
-        self.path, text = path, need("pyarrow", "tables").string()
-        self._dialect = dialect_of(path, sep, decimal)
-        self._names = csv_header(path, self._dialect)  # unchanged, with spaces
-        self._types = {name: text for name in self._names if name.strip() in as_text}
-        self.num_rows = self._typed()
-
-    def _typed(self) -> int:
-        """Read the file until the types of all columns fit, and return the number of rows."""
-        arrow = need("pyarrow", "tables")
-        while True:
-            try:
-                count, schema = 0, {}
-                for batch in self._read(self._names):
-                    count += batch.num_rows
-                    schema = {field.name: field.type for field in batch.schema}
-                # a file with only a header has no batch
-                self.schema = schema or {name.strip(): arrow.null() for name in self._names}
-                self._types = {name: self.schema[name.strip()] for name in self._names}
-                return count
-            except arrow.ArrowInvalid as error:
-                self._widen(error)
-
-    def _widen(self, error: Exception) -> None:
-        """Widen the type of the column whose cells did not fit; raise DataError for invalid CSV."""
-        arrow = need("pyarrow", "tables")
-        if "straddl" in str(error):
-            raise DataError(
-                f"{self.path} has a row of more than {CSV_BLOCK_BYTES:,} characters; close an open quotation mark, or write "
-                "it again."
-            ) from error
-        if "Expected" in str(error) and "columns" in str(error):
-            raise ragged(self.path, self._dialect) from error
-        # types are inferred from the first block of the file: widen the one that does not fit
-        found = re.search(r"In CSV column #(\d+).*conversion error to (\S+):", str(error))
-        if not found or found[2] == "string":
-            raise error
-        name = self._names[int(found[1])]
-        numeric = found[2] in ("int64", "null") and name not in self._types
-        self._types[name] = arrow.float64() if numeric else arrow.string()
-
-    def batches(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
-        """Yield all rows."""
-        yield from self._read([name for name in self._names if name.strip() in columns])
-
-    def _read(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
-        arrow, reader = need("pyarrow", "tables"), need("pyarrow.csv", "tables")
-        with open(self.path, "rb") as file:
-            packed = "gzip" if file.read(2) == GZIP else None
-        with (
-            arrow.input_stream(str(self.path), compression=packed, buffer_size=2**18) as source,
-            reader.open_csv(
-                source,
-                read_options=reader.ReadOptions(
-                    block_size=CSV_BLOCK_BYTES, use_threads=False, skip_rows=self._dialect.skip
-                ),
-                parse_options=reader.ParseOptions(
-                    delimiter=self._dialect.sep, newlines_in_values=True
-                ),
-                convert_options=reader.ConvertOptions(
-                    strings_can_be_null=True, quoted_strings_can_be_null=False,
-                    column_types=self._types, include_columns=columns,
-                    decimal_point=self._dialect.decimal,
-                ),
-            ) as batches,
-        ):  # fmt: skip
-            for batch in batches:
-                yield batch.rename_columns([name.strip() for name in columns])

@@ -21,6 +21,7 @@ from ..errors import DataError, RunError, UsageError, need
 from .cache import stamp_of
 from .convert import check_drop
 from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
+from .delimited import plain_type
 from .source import check_names
 from .table_files import TableFiles, table_files
 from .tables import content_hash, existing, kind_of_file, read_table
@@ -202,12 +203,6 @@ class TableSource(NamedTuple):
             return table
 
         return read
-
-
-def plain_type(kind: Any) -> Any:
-    """Return the type without its dictionary, which may differ between batches."""
-    types = need("pyarrow", "tables").types
-    return kind.value_type if types.is_dictionary(kind) else kind
 
 
 def _digest(files: list[Path]) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
-from .delimited import raise_all, read_delimited, trouble_of
+from .delimited import CsvFile, arrow_errors, plain_type, raise_all, trouble_of
 from .source import check_names, listed
 
 if TYPE_CHECKING:
@@ -89,22 +89,10 @@ def read_table(path: str | Path, sep: str | None = None, decimal: str = ".") -> 
       UsageError: `sep` or `decimal` is invalid, or the file is not text.
     """
     path = existing(path)
-    kind = kind_of_file(path)
-    if kind != "csv" and (sep is not None or decimal != "."):
-        raise UsageError(
-            f"sep and decimal are only for text files, and {path} is not text; leave them out."
-        )
-    if path.stat().st_size == 0:
-        raise DataError(f"{path} is empty (0 bytes); write it again.")
-    arrow = need("pyarrow", "tables")
-    try:
-        if kind == "csv":
-            table = read_delimited(path, sep, decimal)
-        else:
-            table = {"parquet": _read_parquet, "ipc": _read_ipc}[kind](path)
-    except (arrow.ArrowException, OSError) as error:
-        reason = first_line(error)
-        raise DataError(f"{path} cannot be read as {kind}: {reason}; write it again.") from error
+    kind = readable_kind(path, sep, decimal)
+    csv = lambda path: CsvFile(path, sep, decimal).table()  # noqa: E731
+    with arrow_errors(path, kind):
+        table = {"csv": csv, "parquet": _read_parquet, "ipc": _read_ipc}[kind](path)
     check_names(table.column_names, str(path))
     if table.num_rows == 0:
         raise DataError(f"{path} has columns ({listed(table.column_names)}) but no rows.")
@@ -125,6 +113,18 @@ def kind_of_file(path: Path) -> str:
         )
         hint = "" if suffix[0] in UNREAD_FORMATS else did_you_mean(suffix[0], FORMATS)
         raise DataError(f"{path} has the extension {path.suffix!r}; {remedy}.{hint}")
+    return kind
+
+
+def readable_kind(path: Path, sep: str | None, decimal: str) -> str:
+    """Return the format of a file with content; raise UsageError for `sep`, `decimal` without text."""
+    kind = kind_of_file(path)
+    if kind != "csv" and (sep is not None or decimal != "."):
+        raise UsageError(
+            f"sep and decimal are only for text files, and {path} is not text; leave them out."
+        )
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty (0 bytes); write it again.")
     return kind
 
 
@@ -174,8 +174,7 @@ def column_array(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
     check_named(table, name)
     raise_all([trouble_of(table, name)])
     column = table.column(name)
-    if arrow.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = column.cast(plain_type(column.type))
     if arrow.types.is_boolean(column.type):
         return column.to_numpy().astype(np.float64)
     return column.cast(arrow.float64(), safe=False).to_numpy()

@@ -103,7 +103,7 @@ def test_a_parquet_file_whose_middle_is_damaged(opened, folder, tmp_path):
 
 
 def test_csv_rows_that_are_ragged_and_types_that_do_not_last(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("sgld.data.table_files.CSV_BLOCK_BYTES", 500)
+    monkeypatch.setattr("sgld.data.delimited.CSV_BLOCK_BYTES", 500)
     path = tmp_path / "t.csv"
     lines = [f"{i},{i}" for i in range(500)]
     path.write_text("a,b\n" + "\n".join(lines) + "\n1,2,3\n")
