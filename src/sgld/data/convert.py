@@ -17,7 +17,7 @@ import errno
 import hashlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ DROPPED_ROWS_FILE = "dropped.i8"
 MAX_INT32_ROWS = 2**31 - 2  # rows that int32 can number, with one spare row
 
 Tick = Callable[[int, int], Any]
+Rows = Iterator[tuple[np.ndarray, Iterable[np.ndarray]]]  # numbers, and the bytes of every leaf
 
 
 def convert(reader: Reader, folder: Path, seed: int, missing: str, tick: Tick) -> dict[str, Any]:
@@ -45,47 +46,40 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, tick: Tick) -
 
     Raises DataError if data cannot be read, and if the disk is full.
     """
-    width = sum(leaf.width for leaf in reader.leaves)
-    num_read, num_dropped = 0, 0
-    with (
-        disk_errors(folder, reader, width),
-        Spill(folder / "spill", width, seed) as spill,
-        Writer(folder / DROPPED_ROWS_FILE) as dropped,
-    ):
-        for piece in reader.pieces():
-            out = incomplete_rows(piece, reader, num_read, missing)
-            if out is not None:
-                piece = Piece([leaf[~out] for leaf in piece.leaves])
-                gone = num_read + np.flatnonzero(out)
-                dropped.write(gone.astype("<i8").data)
-                num_dropped += len(gone)
-            num_read += len(piece.leaves[0]) + (0 if out is None else int(out.sum()))
-            if len(piece.leaves[0]):
-                spill.add(records(piece, reader.leaves))
-            tick(num_read, max(reader.num_rows, num_read))
+    with conversion(folder, reader, seed) as (spill, dropped):
+        num_read = _add_pieces(reader, spill, dropped, missing, 0, tick)
         _check_count(reader, spill.count, num_read)
-        blocks = written(reader, folder, spill, tick)
-        blocks[DROPPED_ROWS_FILE] = dropped.close()
-    return {
-        "name": reader.name,
-        "num_data": spill.count,
-        "num_read": num_read,
-        "num_dropped": num_dropped,
-        "leaves": [
-            {"name": leaf.name, "dtype": leaf.dtype.str, "shape": list(leaf.shape)}
-            for leaf in reader.leaves
-        ],
-        "columns": [as_json(learned.column()) for learned in reader.learned],
-        "blocks": blocks,
-        "hash": digest_of(blocks),
-    }
+        blocks = _write(reader, folder, spill.count, _spilled(reader, spill), dropped, tick)
+    leaves = [
+        {"name": leaf.name, "dtype": leaf.dtype.str, "shape": list(leaf.shape)}
+        for leaf in reader.leaves
+    ]
+    columns = [as_json(learned.column()) for learned in reader.learned]
+    found = {"name": reader.name, "leaves": leaves, "columns": columns}
+    return _manifest(found, blocks, spill.count, num_read, num_read - spill.count)
+
+
+def _manifest(
+    found: dict[str, Any], blocks: dict[str, list[str]], num_data: int, num_read: int, num_dropped: int
+) -> dict[str, Any]:  # fmt: skip
+    """Return the manifest `found` for these files; their hash is computed from those of blocks."""
+    counts = {"num_data": num_data, "num_read": num_read, "num_dropped": num_dropped}
+    digest = hashlib.sha256(str(sorted(blocks.items())).encode()).hexdigest()
+    return {**found, **counts, "blocks": blocks, "hash": digest}
 
 
 @contextmanager
-def disk_errors(folder: Path, reader: Reader, width: int) -> Iterator[None]:
-    """Raise DataError for an error of the operating system while a cache is written."""
+def conversion(
+    folder: Path, reader: Reader, seed: int, first: int = 0
+) -> Iterator[tuple[Spill, Writer]]:
+    """Provide the temporary file of rows and the file of dropped rows; name the disk in errors."""
+    width = sum(leaf.width for leaf in reader.leaves)
     try:
-        yield
+        with (
+            Spill(folder / "spill", width, seed, first=first) as spill,
+            Writer(folder / DROPPED_ROWS_FILE) as dropped,
+        ):
+            yield spill, dropped
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(
@@ -96,6 +90,25 @@ def disk_errors(folder: Path, reader: Reader, width: int) -> Iterator[None]:
             f"the disk of {folder.parent} is full: the shuffled rows need twice their size while they are "
             f"written{needs}; free some space, or give a folder on another disk with cache=."
         ) from error
+
+
+def _add_pieces(
+    reader: Reader, spill: Spill, dropped: Writer, missing: str, first: int, tick: Tick
+) -> int:
+    """Add the rows to `spill`, the numbers of incomplete ones, from `first` on, to `dropped`."""
+    num_read = 0
+    for piece in reader.pieces():
+        count, out = len(piece.leaves[0]), incomplete_rows(piece, reader, num_read, missing)
+        if out is not None:
+            piece = Piece([leaf[~out] for leaf in piece.leaves])
+            dropped.write((first + num_read + np.flatnonzero(out)).astype("<i8").data)
+        num_read += count
+        if len(piece.leaves[0]):
+            spill.add(records(piece, reader.leaves))
+        tick(num_read, max(reader.num_rows, num_read))
+    if not num_read:
+        raise DataError(f"{reader.name} has no row; at least one is needed.")
+    return num_read
 
 
 def incomplete_rows(piece: Piece, reader: Reader, first: int, missing: str) -> np.ndarray | None:
@@ -116,8 +129,6 @@ def _check_count(reader: Reader, count: int, num_read: int) -> None:
         raise DataError(
             f"{num_read:,} of the {reader.num_rows:,} rows of {reader.name} were read; open it again."
         )
-    if not num_read:
-        raise DataError(f"{reader.name} has no row; at least one is needed.")
     if not count:
         raise DataError(
             f"every one of the {num_read:,} rows of {reader.name} has an empty cell in a column that is read."
@@ -138,45 +149,58 @@ def records(piece: Piece, leaves: list[Leaf]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-def digest_of(blocks: dict[str, list[str]]) -> str:
-    """Return the SHA-256 of all files, computed from the hashes of their blocks."""
-    return hashlib.sha256(str(sorted(blocks.items())).encode()).hexdigest()
-
-
-def written(reader: Reader, folder: Path, spill: Spill, tick: Tick) -> dict[str, list[str]]:
-    """Write leaves and order, and return the hashes of their blocks by file."""
+def _write(
+    reader: Reader, folder: Path, count: int, rows: Rows, dropped: Writer, tick: Tick
+) -> dict[str, list[str]]:
+    """Write `count` rows in shuffled order, and return the hashes of the blocks by file."""
     names = [f"{i}.npy" for i in range(len(reader.leaves))]
     with ExitStack() as held:
         writers = [held.enter_context(Writer(folder / name)) for name in names]
         order = held.enter_context(Writer(folder / "order.npy"))
-        _write(reader, spill, writers, order, tick)
+        for writer, leaf in zip(writers, reader.leaves, strict=True):
+            begin_array(writer, leaf.dtype, (count + 1, *leaf.shape))
+        begin_array(order, np.dtype("<i4"), (count,))
+        spare: list[bytes] = []
+        done = 0
+        for numbers, parts in rows:
+            order.write(numbers.astype("<i4").data)
+            for writer, part in zip(writers, parts, strict=True):
+                writer.write(part.reshape(-1).data)
+                if not done:
+                    spare.append(part[:1].tobytes())
+            done += len(numbers)
+            tick(done, count)
+        for writer, row in zip(writers, spare, strict=True):
+            writer.write(row)  # a spare row, so that a short last block can be sliced at full size
         found = {name: writer.close() for name, writer in zip(names, writers, strict=True)}
-        return {**found, "order.npy": order.close()}
+        return {**found, "order.npy": order.close(), DROPPED_ROWS_FILE: dropped.close()}
 
 
-def _write(reader: Reader, spill: Spill, writers: list[Writer], order: Writer, tick: Tick) -> None:
-    """Write every row to the files of its leaves, in shuffled order."""
-    for writer, leaf in zip(writers, reader.leaves, strict=True):
-        begin_array(writer, leaf.dtype, (spill.count + 1, *leaf.shape))
-    begin_array(order, np.dtype("<i4"), (spill.count,))
-    places = {one.name: one.sorted_codes() for one in reader.learned}
+def _spilled(reader: Reader, spill: Spill) -> Rows:
+    """Yield the rows of a new table in the order of keys, one leaf in memory at a time."""
+    codes = {one.name: one.sorted_codes() for one in reader.learned}
     ends = np.cumsum([leaf.width for leaf in reader.leaves])
-    spare: list[bytes] = []
-    done = 0
+
+    def bytes_of(leaf: Leaf, end: int, records: np.ndarray) -> np.ndarray:
+        content = np.ascontiguousarray(records[:, end - leaf.width : end])
+        code = codes.get(leaf.columns[0]) if leaf.columns else None
+        if code is not None:  # a text column, which is always its own leaf
+            content = code[content.view(leaf.dtype)].view(np.uint8)
+        return content
+
     for numbers, records in spill.in_order():
-        order.write(numbers.astype("<i4").data)
-        for writer, leaf, end in zip(writers, reader.leaves, ends, strict=True):
-            content = np.ascontiguousarray(records[:, end - leaf.width : end])
-            code = places.get(leaf.columns[0]) if leaf.columns else None
-            if code is not None:  # a text column, which is always its own leaf
-                content = code[content.view(leaf.dtype)].view(np.uint8)
-            writer.write(content.reshape(-1).data)
-            if not done:
-                spare.append(content[:1].tobytes())
-        done += len(numbers)
-        tick(done, spill.count)
-    for writer, row in zip(writers, spare, strict=True):
-        writer.write(row)  # a spare row, so that a short last block can be sliced at full size
+        leaves = zip(reader.leaves, ends, strict=True)
+        yield numbers, (bytes_of(leaf, end, records) for leaf, end in leaves)
+
+
+def _stored(before: CachedRows, leaves: int, size: int) -> Iterator[tuple[Any, list[np.ndarray]]]:
+    """Yield the numbers and the bytes of every leaf of cached rows, `size` rows at a time."""
+    order = np.load(before.folder / "order.npy", mmap_mode="r")
+    files = [np.load(before.folder / f"{i}.npy", mmap_mode="r") for i in range(leaves)]
+    for at in range(0, len(order), size):
+        numbers = np.array(order[at : at + size], np.int64)
+        parts = (np.ascontiguousarray(file[at : at + len(numbers)]) for file in files)
+        yield numbers, [part.reshape(len(numbers), -1).view(np.uint8) for part in parts]
 
 
 def begin_array(writer: Writer, dtype: np.dtype, shape: tuple[int, ...]) -> None:
@@ -306,7 +330,7 @@ def drop_rows(
 
     `reader` has the same leaves. Raises DataError as `convert` does, and if no row is left.
     """
-    old, width = before.manifest, sum(leaf.width for leaf in reader.leaves)
+    old = before.manifest
     left_out = np.fromfile(before.folder / DROPPED_ROWS_FILE, "<i8")
     still = left_out[~np.isin(left_out, rows)]
     # renumbered as in the files, which do not count rows that were left out
@@ -314,40 +338,25 @@ def drop_rows(
     gone = gone - np.searchsorted(left_out, gone)
     if len(gone) == old["num_data"]:
         raise DataError(f"no row of {listed([str(old['name'])])} is left; drop fewer.")
-    with disk_errors(folder, reader, width), Spill(folder / "spill", width, seed) as spill:
-        _spill_remaining(before, gone, reader, spill, tick)
-        blocks = written(reader, folder, spill, tick)
-        with Writer(folder / DROPPED_ROWS_FILE) as dropped:
-            dropped.write((still - np.searchsorted(rows, still)).astype("<i8"))
-            blocks[DROPPED_ROWS_FILE] = dropped.close()
-    return {
-        **old,
-        "num_data": spill.count,
-        "num_read": old["num_read"] - len(rows),
-        "num_dropped": len(still),
-        "blocks": blocks,
-        "hash": digest_of(blocks),
-    }
+    with conversion(folder, reader, seed) as (spill, dropped):
+        _spill_remaining(before, gone, spill, tick)
+        dropped.write((still - np.searchsorted(rows, still)).astype("<i8"))
+        blocks = _write(reader, folder, spill.count, _spilled(reader, spill), dropped, tick)
+    return _manifest(old, blocks, spill.count, old["num_read"] - len(rows), len(still))
 
 
 def _spill_remaining(
-    before: CachedRows, gone: Int[np.ndarray, " m"], reader: Reader, spill: Spill, tick: Tick
+    before: CachedRows, gone: Int[np.ndarray, " m"], spill: Spill, tick: Tick
 ) -> None:
     """Add the remaining rows to `spill` under their new numbers."""
-    order = np.load(before.folder / "order.npy", mmap_mode="r")
-    files = [np.load(before.folder / f"{i}.npy", mmap_mode="r") for i in range(len(reader.leaves))]
-    size = max(1, MAX_HELD_BYTES // (8 + spill.width))
-    for at in range(0, len(order), size):
-        numbers = np.array(order[at : at + size], np.int64)
+    done, size = 0, max(1, MAX_HELD_BYTES // (8 + spill.width))
+    for numbers, parts in _stored(before, len(before.manifest["leaves"]), size):
         stay = ~np.isin(numbers, gone)
-        parts = [
-            np.ascontiguousarray(file[at : at + len(numbers)]).reshape(len(numbers), -1).view(np.uint8)
-            for file in files
-        ]  # fmt: skip
         if stay.any():
             numbers = numbers[stay]
             spill.add(np.concatenate(parts, axis=1)[stay], numbers - np.searchsorted(gone, numbers))
-        tick(at + len(stay), len(order))
+        done += len(stay)
+        tick(done, before.manifest["num_data"])
 
 
 def _earlier(gone: Int[np.ndarray, " k"], rows: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
@@ -370,94 +379,33 @@ def merge(
     Both have the same leaves, and none of them is a text. Raises DataError as `convert` does.
     """
     old = before.manifest
-    width = sum(leaf.width for leaf in reader.leaves)
-    num_read, gone = 0, list[np.ndarray]()
-    with (
-        disk_errors(folder, reader, width),
-        Spill(folder / "spill", width, seed, first=old["num_data"]) as spill,
-    ):
-        for piece in reader.pieces():
-            out = incomplete_rows(piece, reader, num_read, "drop")
-            if out is not None:
-                gone.append(old["num_read"] + num_read + np.flatnonzero(out))
-                piece = type(piece)([leaf[~out] for leaf in piece.leaves])
-            num_read += len(piece.leaves[0]) + (0 if out is None else int(out.sum()))
-            if len(piece.leaves[0]):
-                spill.add(records(piece, reader.leaves))
-        if not num_read:
-            raise DataError(f"{reader.name} has no row; at least one is needed.")
+    with conversion(folder, reader, seed, first=old["num_data"]) as (spill, dropped):
+        dropped.write(np.fromfile(before.folder / DROPPED_ROWS_FILE, "<i8"))
+        num_read = _add_pieces(reader, spill, dropped, "drop", old["num_read"], tick)
         count = old["num_data"] + spill.count
         if count > MAX_INT32_ROWS:
             raise DataError(
                 f"the table would have {count:,} rows, and at most {MAX_INT32_ROWS:,} are supported."
             )
-        blocks = _written(before, reader, spill, folder, count, tick)
-        with Writer(folder / DROPPED_ROWS_FILE) as dropped:
-            dropped.write(np.fromfile(before.folder / DROPPED_ROWS_FILE, "<i8"))
-            dropped.write(np.concatenate([np.zeros(0, "<i8"), *gone]).astype("<i8"))
-            blocks[DROPPED_ROWS_FILE] = dropped.close()
-    return {
-        **old,
-        "name": reader.name,
-        "num_data": count,
-        "num_read": old["num_read"] + num_read,
-        "num_dropped": old["num_dropped"] + sum(map(len, gone)),
-        "blocks": blocks,
-        "hash": digest_of(blocks),
-    }
+        blocks = _write(reader, folder, count, _merged(before, reader, spill), dropped, tick)
+    gone = old["num_dropped"] + num_read - spill.count
+    found = {**old, "name": reader.name}
+    return _manifest(found, blocks, count, old["num_read"] + num_read, gone)
 
 
-def _written(
-    before: CachedRows, reader: Reader, spill: Spill, folder: Path, count: int, tick: Tick
-) -> dict[str, list[str]]:
-    """Write leaves and order, and return the hashes of their blocks by file."""
-    names = [f"{i}.npy" for i in range(len(reader.leaves))]
-    with ExitStack() as held:
-        writers = [held.enter_context(Writer(folder / name)) for name in names]
-        order = held.enter_context(Writer(folder / "order.npy"))
-        for writer, leaf in zip(writers, reader.leaves, strict=True):
-            begin_array(writer, leaf.dtype, (count + 1, *leaf.shape))
-        begin_array(order, np.dtype("<i4"), (count,))
-        spare: list[bytes] = []
-        done = 0
-        for numbers, parts in _in_order(before, reader, spill):
-            order.write(numbers.astype("<i4").data)
-            for writer, part in zip(writers, parts, strict=True):
-                writer.write(part.reshape(-1).data)
-            if not done:
-                spare = [part[:1].tobytes() for part in parts]
-            done += len(numbers)
-            tick(done, count)
-        for writer, row in zip(writers, spare, strict=True):
-            writer.write(row)
-        found = {name: writer.close() for name, writer in zip(names, writers, strict=True)}
-        return {**found, "order.npy": order.close()}
-
-
-def _in_order(
-    before: CachedRows, reader: Reader, spill: Spill
-) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-    """Yield the numbers and the bytes of every leaf of all rows, in pieces, in the order of keys."""
+def _merged(before: CachedRows, reader: Reader, spill: Spill) -> Rows:
+    """Yield the cached rows and the new ones in the order of keys."""
     widths = [leaf.width for leaf in reader.leaves]
-    order = np.load(before.folder / "order.npy", mmap_mode="r")
-    files = [np.load(before.folder / f"{i}.npy", mmap_mode="r") for i in range(len(widths))]
-    size = max(1, MAX_MERGED_BYTES // (8 + sum(widths)))
+    size, done = max(1, MAX_MERGED_BYTES // (8 + sum(widths))), 0
     coming = _NewRows(spill, widths)
-    for at in range(0, len(order), size):
-        numbers = np.array(order[at : at + size], np.int64)
+    for numbers, pieces in _stored(before, len(widths), size):
         own = keys(numbers, spill.seed)
-        last = at + size >= len(order)
-        keyed, more, parts = coming.until(None if last else own[-1])
+        done += len(numbers)
+        keyed, more, parts = coming.until(None if done == before.manifest["num_data"] else own[-1])
         places = np.searchsorted(own, keyed)
-        pieces = [
-            np.ascontiguousarray(file[at : at + len(numbers)])
-            .reshape(len(numbers), -1)
-            .view(np.uint8)
-            for file in files
-        ]
         yield (
             np.insert(numbers, places, more),
-            [_inserted(p, places, new) for p, new in zip(pieces, parts, strict=True)],
+            (_inserted(p, places, new) for p, new in zip(pieces, parts, strict=True)),
         )
 
 
