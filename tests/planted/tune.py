@@ -261,12 +261,12 @@ TUNE = [
     ),
     Mutant(
         "max_seconds: nothing is left to the verdict",
-        "started + (1 - share) * seconds", "started + seconds",
+        "started + (1 - min(VERDICT_SHARE, wanted)) * seconds", "started + seconds",
         LIMITS + "test_sampling_leaves_a_fifth_of_the_time_to_the_verdict",
     ),
     Mutant(
         "max_seconds: a network's verdict is left a fifth of a long run",
-        "if predictions\n        else VERDICT_SHARE", "if seconds < 0 else VERDICT_SHARE",
+        "if predictions else VERDICT_SHARE", "if seconds < 0 else VERDICT_SHARE",
         LIMITS + "test_a_verdict_on_predictions_is_left_a_twentieth_and_what_compiling_takes",
     ),
     Mutant(

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,13 +82,18 @@ def sent(values: Any, dtype: Any = None, *, owned: bool = False) -> Array:
         raise
 
 
+def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return uninitialised host memory that a CPU device uses without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + XLA_ALIGNMENT_BYTES, np.uint8)
+    begin = -memory.ctypes.data % XLA_ALIGNMENT_BYTES
+    return memory[begin : begin + size].view(dtype).reshape(shape)
+
+
 def rows_to_device(values: Any, rows: Int[np.ndarray, " m"]) -> Array:
     """Return values[rows] on the device with one copy: a CPU uses aligned host memory directly."""
     values = np.asarray(values)
-    shape, size = (len(rows), *values.shape[1:]), values[:1].nbytes * len(rows)
-    memory = np.empty(size + XLA_ALIGNMENT_BYTES, np.uint8)
-    begin = -memory.ctypes.data % XLA_ALIGNMENT_BYTES
-    taken = memory[begin : begin + size].view(values.dtype).reshape(shape)
+    taken = aligned((len(rows), *values.shape[1:]), values.dtype)
     np.take(values, rows, axis=0, out=taken, mode="clip")  # unbuffered, unlike "raise"
     return sent(taken, owned=True)
 

@@ -169,10 +169,8 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 def digest_of(path: Path) -> tuple[int, str]:
     """Return (bytes, SHA-256) of a file."""
     with _opened(path) as file:
-        found = hashlib.sha256()
-        while part := file.read(2**20):
-            found.update(part)
-        return os.fstat(file.fileno()).st_size, found.hexdigest()
+        found = hashlib.file_digest(file, "sha256").hexdigest()  # pyright: ignore[reportArgumentType]
+        return os.fstat(file.fileno()).st_size, found
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -235,15 +233,17 @@ def _members(file: IO[bytes], size: int) -> Iterator[tuple[str, np.ndarray]]:
             yield name, _array(archive.read(member))
 
 
+def read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Return shape, order (True: by column) and dtype of a .npy file; KeyError for a new version."""
+    kinds = np.lib.format
+    read = {(1, 0): kinds.read_array_header_1_0, (2, 0): kinds.read_array_header_2_0}
+    return read[kinds.read_magic(file)](file)
+
+
 def _array(content: bytes) -> np.ndarray:
     """Return the array of a .npy file's bytes without copying its numbers."""
     stream = io.BytesIO(content)
-    version = np.lib.format.read_magic(stream)
-    header = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }[version]
-    shape, by_column, dtype = header(stream)
+    shape, by_column, dtype = read_npy_header(stream)
     if dtype.kind not in "biufV" or dtype.hasobject or dtype.names is not None:
         raise RunError(f"an array has dtype {dtype}, which is not numeric.")
     if 0 in shape:

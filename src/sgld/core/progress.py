@@ -47,7 +47,7 @@ from ..errors import RunError
 # -- cell ----------------------------------------------------------------------------------
 
 
-CELL_BAR_CHARACTERS = 10
+BAR_CHARACTERS = 10
 CELL_STYLE = "color: var(--jp-ui-font-color2, gray); background: none; padding: 0; font-size: .9em"
 
 
@@ -65,7 +65,34 @@ def in_a_notebook() -> bool:
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
-class Cell:
+class _Display:
+    """Where progress is shown: a bar and a text, replaced or repeated at intervals.
+
+    Attributes:
+      every: seconds from one showing to the next.
+      stays: whether the last text stays visible at the end.
+      full, empty: the characters of the bar.
+    """
+
+    every, stays = 0.25, True
+    full, empty = "━", "─"
+
+    def bar(self, share: float) -> str:
+        """Return a bar of which `share` is full."""
+        full = int(BAR_CHARACTERS * share)
+        return self.full * full + self.empty * (BAR_CHARACTERS - full)
+
+    def write(self, text: str) -> None:
+        """Show `text`."""
+
+    def clear(self) -> None:
+        """Make place for other text; without effect where that appears below."""
+
+    def close(self, summary: str | None) -> None:
+        """Show the time of each stage at the end."""
+
+
+class Cell(_Display):
     """One display in a notebook's cell.
 
     Example:
@@ -74,16 +101,8 @@ class Cell:
       '━━━───────'
     """
 
-    every = 0.25  # seconds from one showing to the next
-    stays = True  # the last text stays visible at the end
-
     def __init__(self, handle: Any = None) -> None:
         self._handle, self._text = handle, ""
-
-    def bar(self, share: float) -> str:
-        """Return a bar of which `share` is full."""
-        full = int(CELL_BAR_CHARACTERS * share)
-        return "━" * full + "─" * (CELL_BAR_CHARACTERS - full)
 
     def write(self, text: str) -> None:
         """Show `text` in place of the previous text."""
@@ -98,9 +117,6 @@ class Cell:
             self._handle = display(shown, raw=True, display_id=True)
         else:
             self._handle.update(shown, raw=True)
-
-    def clear(self) -> None:
-        """Do nothing: other outputs appear below the display."""
 
     def close(self, summary: str | None) -> None:
         """Show the time of each stage or where it stopped; show nothing if nothing was shown."""
@@ -188,12 +204,8 @@ def check_deadline(stage: str, left: float = 0.0) -> None:
 
 def sampled_until(started: float, seconds: float, predictions: bool) -> float:
     """Return the time (of time.monotonic) at which sampling ends to leave time for the verdict."""
-    share = (
-        min(VERDICT_SHARE, PREDICTIONS_SHARE + COMPILE_SECONDS / seconds)
-        if predictions
-        else VERDICT_SHARE
-    )
-    return started + (1 - share) * seconds
+    wanted = PREDICTIONS_SHARE + COMPILE_SECONDS / seconds if predictions else VERDICT_SHARE
+    return started + (1 - min(VERDICT_SHARE, wanted)) * seconds
 
 
 def past(of: float) -> float:
@@ -228,7 +240,6 @@ DEMO_STAGE_SECONDS = {
     "verdict": 0.4, "report": 1.8,
 }  # fmt: skip
 REDRAW_SECONDS, LINE_SECONDS = 0.25, 10.0  # seconds between updates: on a terminal, and elsewhere
-BAR_CHARACTERS = 10
 DEFAULT_COLUMNS = 80  # the width of a terminal that does not report it
 
 
@@ -358,7 +369,7 @@ class _Open:
 class _Stages:
     """The stages of one outermost call, and the thread that shows them."""
 
-    def __init__(self, out: _Line | _Lines | Cell, ahead: tuple[str, ...]) -> None:
+    def __init__(self, out: _Display, ahead: tuple[str, ...]) -> None:
         self._out, self._ahead = out, ahead
         self._lock = threading.RLock()
         self._began = self._since = time.monotonic()
@@ -476,7 +487,7 @@ def _time(seconds: float) -> str:
     return f"{minutes} min {seconds % 60:.0f} s"
 
 
-class _Line:
+class _Line(_Display):
     """One line of a terminal, which is overwritten."""
 
     every, stays = REDRAW_SECONDS, False
@@ -484,17 +495,10 @@ class _Line:
     def __init__(self, stream: Any, columns: Callable[[], int]) -> None:
         self._stream, self._columns = stream, columns
         self._shown = 0  # characters on the line
-        full, empty = "━", "─"
         try:
-            (full + empty).encode(getattr(stream, "encoding", None) or "ascii")
+            (self.full + self.empty).encode(getattr(stream, "encoding", None) or "ascii")
         except UnicodeEncodeError:
-            full, empty = "#", "-"
-        self._full, self._empty = full, empty
-
-    def bar(self, share: float) -> str:
-        """Return a bar of which `share` is full."""
-        full = int(BAR_CHARACTERS * share)
-        return self._full * full + self._empty * (BAR_CHARACTERS - full)
+            self.full, self.empty = "#", "-"
 
     def write(self, text: str) -> None:
         """Overwrite the line with `text`."""
@@ -515,7 +519,7 @@ class _Line:
             _put(self._stream, summary + "\n")
 
 
-class _Lines:
+class _Lines(_Display):
     """Lines in a file, a pipe or a batch log; none if the work ends before the first."""
 
     every, stays = LINE_SECONDS, False
@@ -532,9 +536,6 @@ class _Lines:
         self._begun = True
         _put(self._stream, text + "\n")
 
-    def clear(self) -> None:
-        """Do nothing: lines stay."""
-
     def close(self, summary: str | None) -> None:
         """Write the summary if a line was written."""
         if summary is not None and self._begun:
@@ -549,7 +550,7 @@ def _put(stream: Any, text: str) -> None:
         pass
 
 
-def _written_to(stream: Any) -> _Line | _Lines | Cell:
+def _written_to(stream: Any) -> _Display:
     if in_a_notebook():
         return Cell()
     if stream is not None and stream.isatty():

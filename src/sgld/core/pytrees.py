@@ -22,6 +22,7 @@ import contextlib
 import ctypes
 import dataclasses
 import gc
+import itertools
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -78,6 +79,16 @@ def as_pytree(cls: type[T]) -> type[T]:
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     _registered.add(cls)
     return cls
+
+
+class StaticField:
+    """A static field that compiled code does not tell from others of its class."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self))
+
+    def __hash__(self) -> int:
+        return hash(type(self))
 
 
 def check_compiled(what: str, value: Any) -> None:
@@ -245,12 +256,7 @@ class Layout:
 
     def locate(self, index: int) -> str:
         """Return the name of the leaf that holds flat entry `index`."""
-        start = 0
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            start += math.prod(shape)
-            if index < start:
-                return name
-        raise IndexError(index)
+        return self.names[np.searchsorted(self.ends, index, side="right")]
 
 
 def _array(name: str, leaf: Any) -> Array:
@@ -266,13 +272,8 @@ def _array(name: str, leaf: Any) -> Array:
 def _indices(shape: Sequence[int]) -> list[str]:
     if not shape:
         return [""]
-    *outer, last = shape
-    grid = ["["]
-    for size in outer:
-        ends = [f"{i}," for i in range(size)]
-        grid = [prefix + end for prefix in grid for end in ends]
-    ends = [f"{i}]" for i in range(last)]
-    return [prefix + end for prefix in grid for end in ends]
+    axes = [[str(i) for i in range(size)] for size in shape]
+    return [f"[{','.join(place)}]" for place in itertools.product(*axes)]
 
 
 # -- release -------------------------------------------------------------------------------

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, did_you_mean
 
 
 def is_number(value: Any) -> bool:
@@ -64,6 +64,16 @@ def fraction(name: str, value: Any, *, ends: bool = False) -> None:
     inside = is_number(value) and (0 <= value <= 1 if ends else 0 < value < 1)
     if not inside:
         raise UsageError(f"{name} must lie between 0 and 1. Got {value!r}.")
+
+
+def one_of(name: str, value: Any, choices: Collection[str], *, auto: bool = False) -> None:
+    """Raise UsageError unless `value` is one of these texts; with `auto`, "auto" is accepted too."""
+    if not isinstance(value, str) or (value not in choices and not (auto and value == "auto")):
+        other = "'auto' or " if auto else ""
+        raise UsageError(
+            f"{name} must be {other}one of {', '.join(choices)}. Got {value!r}."
+            + did_you_mean(str(value), choices)
+        )
 
 
 def check_seed(seed: Any) -> None:

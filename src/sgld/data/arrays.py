@@ -10,50 +10,75 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..core.files import read_npy_header
 from ..core.pytrees import leaf_names
 from ..core.validation import unmasked
 from ..errors import DataError, UsageError, first_line
 from .readers import MAX_HELD_BYTES, ColumnStatistics, Leaf, Piece
-from .source import listed
+from .source import common_length, listed
 from .tables import existing
-from .validate import Rounding, converted, held_dtype
+from .validate import Rounding, check_real, converted, held_dtype
 
 ITEMS_AT_ONCE = 256  # items that are read one by one and stacked
 PyTree = Any
 
 
-class Arrays:
+class _ByRows:
+    """Data of which rows [begin, end) can be read, a piece at a time.
+
+    Attributes:
+      width: bytes of a row while it is read.
+      most: rows that are read at once, within MAX_HELD_BYTES.
+    """
+
+    leaves: list[Leaf]
+    num_rows: int
+    width: int
+    most = 2**31
+
+    def __init__(self, name: str) -> None:
+        self.name, self.learned = name, list[ColumnStatistics]()
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield all rows."""
+        size = max(1, min(self.most, MAX_HELD_BYTES // max(1, self.width)))
+        losses = [Rounding(self._called(leaf)) for leaf in self.leaves]
+        for begin in range(0, self.num_rows, size):
+            parts = self._some(begin, min(begin + size, self.num_rows))
+            yield Piece(_converted(self.leaves, parts, begin, losses))
+        for loss in losses:
+            loss.check()
+
+    def _called(self, leaf: Leaf) -> str:
+        """Return the name of a leaf in messages."""
+        return f"{leaf.name!r} of {self.name}"
+
+    def _some(self, begin: int, end: int) -> list[np.ndarray]:
+        raise NotImplementedError
+
+
+class Arrays(_ByRows):
     """.npy files as the leaves of a datum: one file, or a pytree of them."""
 
     def __init__(self, paths: PyTree) -> None:
         found, self.treedef = jax.tree.flatten(paths)
         self.paths = [existing(path) for path in found]
         self.files = [_Npy(path) for path in self.paths]
-        self.learned: list[ColumnStatistics] = []
-        self.name = ", ".join(str(path) for path in self.paths)
+        super().__init__(", ".join(str(path) for path in self.paths))
+        self.width = sum(file.width for file in self.files)
         self.leaves = [
             Leaf(str(file.path), _precise(file.dtype, file.path), file.shape[1:])
             for file in self.files
         ]
-        lengths = {len(file) for file in self.files}
-        if len(lengths) > 1:
-            listed = ", ".join(f"{file.path} has {len(file)}" for file in self.files)
-            raise DataError(f"the files differ in their number of rows: {listed}; they must agree.")
-        self.num_rows = lengths.pop()
+        self.num_rows = common_length("the files", {str(f.path): len(f) for f in self.files})
         if not self.num_rows:
             raise DataError(f"{self.name} has 0 rows; at least one is needed.")
 
-    def pieces(self) -> Iterator[Piece]:
-        """Yield all rows."""
-        width = sum(file.width for file in self.files)
-        most = max(1, MAX_HELD_BYTES // max(1, width))
-        losses = [Rounding(leaf.name) for leaf in self.leaves]  # the paths
-        for begin in range(0, self.num_rows, most):
-            end = min(begin + most, self.num_rows)
-            parts = [file.rows(begin, end) for file in self.files]
-            yield Piece(_converted(self.leaves, parts, begin, losses))
-        for loss in losses:
-            loss.check()
+    def _called(self, leaf: Leaf) -> str:
+        return leaf.name  # the path
+
+    def _some(self, begin: int, end: int) -> list[np.ndarray]:
+        return [file.rows(begin, end) for file in self.files]
 
 
 def _converted(
@@ -78,12 +103,7 @@ class _Npy:
         self.path = path
         try:
             with open(path, "rb") as file:
-                version = np.lib.format.read_magic(file)
-                read = {
-                    (1, 0): np.lib.format.read_array_header_1_0,
-                    (2, 0): np.lib.format.read_array_header_2_0,
-                }[version]
-                self.shape, self.by_column, self.dtype = read(file)
+                self.shape, self.by_column, self.dtype = read_npy_header(file)
                 self.offset = file.tell()
         except (OSError, ValueError, KeyError) as error:
             raise DataError(
@@ -113,38 +133,35 @@ class _Npy:
                 self.path, self.dtype, "r", self.offset, tuple(self.shape), order="F"
             )
             return np.ascontiguousarray(mapped[begin:end])
-        content = bytearray((end - begin) * self.width)
-        with open(self.path, "rb", buffering=0) as file:
-            file.seek(self.offset + begin * self.width)
-            at, view = 0, memoryview(content)
-            while at < len(content):
-                got = file.readinto(view[at:])
-                if not got:
-                    raise DataError(f"{self.path} was cut short while it was read; open it again.")
-                at += got
-        return np.frombuffer(content, self.dtype).reshape(end - begin, *self.shape[1:])
+        found = np.fromfile(
+            self.path, self.dtype, (end - begin) * math.prod(self.shape[1:]),
+            offset=self.offset + begin * self.width,
+        )  # fmt: skip
+        if found.nbytes < (end - begin) * self.width:
+            raise DataError(f"{self.path} was cut short while it was read; open it again.")
+        return found.reshape(end - begin, *self.shape[1:])
 
 
 def _precise(dtype: np.dtype, path: Path) -> np.dtype:
     """Return the dtype that JAX will use for numbers of this dtype."""
-    if dtype.hasobject or dtype.names is not None or dtype.kind not in "biuf":
-        raise DataError(f"{path} has dtype {dtype}; encode it as real numbers first.")
+    check_real(str(path), dtype)
     return held_dtype(dtype)
 
 
-class Items:
+class Items(_ByRows):
     """Rows from an object with `len(items)` and `items[i]`.
 
     Examples are a data set of PyTorch or grain, a list, and an array of h5py or zarr.
     """
 
     def __init__(self, items: Any) -> None:
-        self.items, self.name = items, f"a {type(items).__name__}"
-        self.learned: list[ColumnStatistics] = []
+        super().__init__(f"a {type(items).__name__}")
+        self.items = items
         self.num_rows = len(items)
         if self.num_rows < 1:
             raise DataError(f"{self.name} has 0 rows; at least one is needed.")
         self._sliced = all(hasattr(items, name) for name in ("shape", "dtype"))
+        self.most = self.most if self._sliced else ITEMS_AT_ONCE
         first = self._item(0)
         flat, self.treedef = jax.tree.flatten(first)
         if not flat:
@@ -154,18 +171,7 @@ class Items:
         names = leaf_names(first)
         arrays = [converted(f"{name} of item 0", np.asarray(unmasked(f"{name!r} of item 0", x))[None]) for name, x in zip(names, flat, strict=True)]  # fmt: skip
         self.leaves = [Leaf(name, a.dtype, a.shape[1:]) for name, a in zip(names, arrays, strict=True)]  # fmt: skip
-
-    def pieces(self) -> Iterator[Piece]:
-        """Yield all items."""
-        width = sum(leaf.width for leaf in self.leaves)
-        most = max(1, MAX_HELD_BYTES // max(1, width))
-        most = most if self._sliced else min(most, ITEMS_AT_ONCE)
-        losses = [Rounding(f"{leaf.name!r} of {self.name}") for leaf in self.leaves]
-        for begin in range(0, self.num_rows, most):
-            parts = self._some(begin, min(begin + most, self.num_rows))
-            yield Piece(_converted(self.leaves, parts, begin, losses))
-        for loss in losses:
-            loss.check()
+        self.width = sum(leaf.width for leaf in self.leaves)
 
     def _item(self, i: int) -> PyTree:
         try:

@@ -184,17 +184,12 @@ class Cache:
     def _sweep(self) -> None:
         """Remove the folders of stopped conversions, whose locks no process holds."""
         for path in self.folder.glob(f"{SCRATCH_PREFIX}*"):
-            if not path.is_dir():  # a small file, which is written quickly
-                with contextlib.suppress(OSError):
-                    if time.time() - path.stat().st_mtime > STALE_AFTER_SECONDS:
-                        path.unlink()
-                continue
             try:
                 lock = os.open(path / "lock", os.O_RDWR)
-            except FileNotFoundError:  # just begun, just ended, or abandoned long ago
+            except (FileNotFoundError, NotADirectoryError):  # just begun or ended, or a small file
                 with contextlib.suppress(OSError):
                     if time.time() - path.stat().st_mtime > STALE_AFTER_SECONDS:
-                        shutil.rmtree(path, ignore_errors=True)
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
                 continue
             except OSError:  # no permission, or too many open files: it may be running
                 continue

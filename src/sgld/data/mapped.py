@@ -22,13 +22,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Int
 
 from ..core.devices import check_memory, free_memory, gib
-from ..core.pytrees import as_pytree
+from ..core.pytrees import StaticField, as_pytree
 from ..errors import DataError, RunError, SGLDError, UsageError, first_line
 from .memory import InMemory
-from .source import Batch, Source
+from .source import Source
 
 # -- running -------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class Running:
 # -- workers -------------------------------------------------------------------------------
 
 
-class Workers:
+class Workers(StaticField):
     """A function map(function, items) -> results in order; compiled code sees equal instances.
 
     Args:
@@ -83,12 +83,6 @@ class Workers:
                 "workers must be a Dask client, an executor or pool with a map, or a function map(function, items). "
                 f"Got {type(given).__name__}."
             )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Workers)
-
-    def __hash__(self) -> int:
-        return hash(Workers)
 
     def __repr__(self) -> str:
         return f"Workers({type(self.given).__name__})"
@@ -131,7 +125,7 @@ RESIDENCY_ROWS = 64  # of these, to check whether they are in memory already
 PyTree = Any
 
 
-class Files:
+class Files(StaticField):
     """The files of shuffled rows: one .npy file per leaf, and the original number of each row.
 
     Any two instances compare equal, so that compiled code is reused for other files.
@@ -162,12 +156,6 @@ class Files:
         self._handles = [os.open(path, os.O_RDONLY) for path in paths]
         self._as_opened = self._stamps()
         weakref.finalize(self, _close, self._asked, self._handles)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Files)
-
-    def __hash__(self) -> int:
-        return hash(Files)
 
     def __repr__(self) -> str:
         return self.about
@@ -262,13 +250,9 @@ def _advise(handle: int, begin: int, end: int) -> None:
 
 @as_pytree
 @dataclass(frozen=True)
-class OnDisk(Source):
-    """N rows in files, in a random order: the result of `sgld.open`."""
+class OnDisk(InMemory):
+    """N rows in files, in a random order: the result of `sgld.open`; leaves are memory-mapped."""
 
-    held: InMemory  # its leaves are the memory-mapped files
-    num_data: int = field(metadata={"static": True})
-    batch_size: int = field(metadata={"static": True})
-    order: str = field(metadata={"static": True})
     files: Files = field(metadata={"static": True})
     workers: Workers | None = field(default=None, metadata={"static": True})
 
@@ -282,7 +266,7 @@ class OnDisk(Source):
             )  # fmt: skip
         rows = treedef.unflatten([jax.device_put(leaf) for leaf in files.leaves])
         size = len(files.order)
-        return cls(InMemory(rows, size, size, "reshuffle"), size, size, "reshuffle", files)
+        return cls(rows, size, size, "reshuffle", files)
 
     def __repr__(self) -> str:
         return f"OnDisk({self.num_data:,} rows, {gib(self.files.size)}: {self.files})"
@@ -297,18 +281,10 @@ class OnDisk(Source):
         """The number of rows that were left out because of an empty cell."""
         return len(self.files.dropped)
 
-    def fetch(self, x: Int[Array, "*entry"]) -> Batch:
-        """Return the Batch of one entry of `chunk`, inside compiled code."""
-        return self.held.fetch(x)
-
-    def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
-        """Return rows by number, on the host or inside compiled code."""
-        return self.held.take(rows)
-
     def chunk(self, key: tuple[int, int], step: int, n: int) -> Int[np.ndarray, "n ..."]:
         """Return the int32 entries of steps [step, step + n); raise DataError if files changed."""
         self.files.check_unchanged()
-        return self.held.chunk(key, step, n)
+        return super().chunk(key, step, n)
 
     def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
         """Read the rows of these entries, in this order, while other work is computed."""
@@ -339,10 +315,7 @@ class OnDisk(Source):
         """
         return replace(self, workers=Workers(workers))
 
-    def with_batches(self, batch_size: int, order: str) -> OnDisk:
-        """Return the same rows in other batches."""
-        held = self.held.with_batches(batch_size, order)
-        return replace(self, held=held, batch_size=held.batch_size, order=held.order)
+    rows_called = Source.rows_called  # by the files' numbers
 
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
         """Return the numbers of the rows in the opened data, whatever the seed."""

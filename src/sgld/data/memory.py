@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -48,9 +48,48 @@ def _joined(drawn: Array, held: Array, *, shards: int, fill: float | None = None
     return jnp.concatenate(list(parts), axis=1).reshape(-1, *drawn.shape[1:])
 
 
+@dataclass(frozen=True)
+class Wrapped(Source):
+    """A source over the rows and batches of another one."""
+
+    source: Source
+    num_data: int = field(metadata={"static": True})
+    batch_size: int = field(metadata={"static": True})
+    order: str = field(metadata={"static": True})
+
+    def chunk(self, key: tuple[int, int], step: int, n: int) -> Int[np.ndarray, "n ..."]:
+        """Return the entries of the source."""
+        return self.source.chunk(key, step, n)
+
+    def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
+        """Pass the entries to the source."""
+        self.source.ahead(entries)
+
+    def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
+        """Return rows by number."""
+        return self.source.take(rows)
+
+    def with_batches(self, batch_size: int, order: str) -> Self:
+        """Return other batches of the same rows."""
+        source = self.source.with_batches(batch_size, order)
+        return replace(self, source=source, batch_size=source.batch_size, order=source.order)
+
+    def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
+        """Return the user's numbers of these rows, from the source."""
+        return self.source.original_rows(rows, seed)
+
+    def rows_called(self, names: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
+        """Return the rows with these user numbers, from the source."""
+        return self.source.rows_called(names, seed)
+
+    def hash(self) -> str:
+        """Return the hash of the source, which has the same rows."""
+        return self.source.hash()
+
+
 @as_pytree
 @dataclass(frozen=True)
-class AlwaysIn(Source):
+class AlwaysIn(Wrapped):
     """The batches of a source, with some of its rows in every batch.
 
     sum_i f_i is estimated by sum_{i chosen} f_i + scale * sum_{j in the batch, not chosen} f_j: the
@@ -65,14 +104,10 @@ class AlwaysIn(Source):
       chosen: the chosen rows in ascending order, which others() keeps.
     """
 
-    source: Source
     numbers: Int[Array, " m"]
     held: PyTree
     left: Bool[Array, " spare"] | None
     chosen: Int[Array, " m"]
-    num_data: int = field(metadata={"static": True})
-    batch_size: int = field(metadata={"static": True})
-    order: str = field(metadata={"static": True})
 
     @classmethod
     def of(
@@ -86,7 +121,7 @@ class AlwaysIn(Source):
             left = sent(left)
         chosen = sent(np.sort(np.asarray(numbers)), np.int32)
         batches = (source.num_data, source.batch_size, source.order)
-        return cls(source, among, source.take(among), left, chosen, *batches)
+        return cls(source, *batches, among, source.take(among), left, chosen)
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
         """Return the source's Batch without the chosen rows, plus these at weight 1 in the sum."""
@@ -118,35 +153,6 @@ class AlwaysIn(Source):
         """Return the same batches without the chosen rows: the random part of the sum."""
         none = jax.tree.map(lambda leaf: leaf[:0], (self.numbers, self.held))
         return replace(self, numbers=none[0], held=none[1])
-
-    def chunk(self, key: tuple[int, int], step: int, n: int) -> Int[np.ndarray, "n ..."]:
-        """Return the entries of the source."""
-        return self.source.chunk(key, step, n)
-
-    def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
-        """Pass the entries to the source."""
-        self.source.ahead(entries)
-
-    def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
-        """Return rows by number."""
-        return self.source.take(rows)
-
-    def with_batches(self, batch_size: int, order: str) -> AlwaysIn:
-        """Return other batches with the same rows in every batch."""
-        source = self.source.with_batches(batch_size, order)
-        return replace(self, source=source, batch_size=source.batch_size, order=source.order)
-
-    def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
-        """Return the user's numbers of these rows, from the source."""
-        return self.source.original_rows(rows, seed)
-
-    def rows_called(self, names: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
-        """Return the rows with these user numbers, from the source."""
-        return self.source.rows_called(names, seed)
-
-    def hash(self) -> str:
-        """Return the hash of the source, which has the same rows."""
-        return self.source.hash()
 
 
 # -- shuffle -------------------------------------------------------------------------------
@@ -272,28 +278,16 @@ def digest(tree: PyTree) -> str:
 
 @as_pytree
 @dataclass(frozen=True)
-class RowsWithValues(Source):
+class RowsWithValues(Wrapped):
     """The rows of a source as pairs (row, value)."""
 
-    source: Source
     values: Float[Array, "N+1 ..."]  # with a spare one, as rows in memory
-    num_data: int = field(metadata={"static": True})
-    batch_size: int = field(metadata={"static": True})
-    order: str = field(metadata={"static": True})
 
     @classmethod
     def of(cls, source: Source, values: Float[Array, "N ..."]) -> RowsWithValues:
         """Return the source with `values` from `each`."""
         values = jnp.concatenate([values, values[:1]])
-        return cls(source, values, source.num_data, source.batch_size, source.order)
-
-    def chunk(self, key: tuple[int, int], step: int, n: int) -> Int[np.ndarray, "n ..."]:
-        """Return the entries of the source."""
-        return self.source.chunk(key, step, n)
-
-    def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
-        """Pass the entries to the source."""
-        self.source.ahead(entries)
+        return cls(source, source.num_data, source.batch_size, source.order, values)
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
         """Return the Batch of the source with the value of each row."""
@@ -307,15 +301,6 @@ class RowsWithValues(Source):
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
         """Return rows by number, with their values."""
         return self.source.take(rows), self.values[rows]
-
-    def with_batches(self, batch_size: int, order: str) -> RowsWithValues:
-        """Return the same pairs in other batches."""
-        return replace(
-            self,
-            source=self.source.with_batches(batch_size, order),
-            batch_size=batch_size,
-            order=order,
-        )
 
     def hash(self) -> str:
         """Return the SHA-256 of the source's hash and the values."""

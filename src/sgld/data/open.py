@@ -10,15 +10,16 @@ from typing import Any, Literal, NamedTuple
 import jax
 
 from ..core.progress import progress_shown, stage
-from ..core.validation import check_seed
-from ..errors import UsageError, did_you_mean
+from ..core.validation import check_seed, one_of
+from ..errors import UsageError
 from .arrays import Arrays, Items
 from .cache import Cache, stamp_of
 from .convert import cached_rows, check_unchanged, convert, report_bytes, report_rows
-from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
+from .databases import is_query, kind_of_database
 from .mapped import OnDisk
 from .readers import Reader, TableReader, structure_of
 from .table_files import TableFiles, table_files
+from .table_source import TableSource
 from .tables import existing
 
 MISSING_OPTIONS = ("error", "drop")
@@ -85,11 +86,7 @@ def open(
     check_seed(seed)
     if not (sep is None or isinstance(sep, str)) or not isinstance(decimal, str):
         raise UsageError(f"sep and decimal must be text. Got {sep!r} and {decimal!r}.")
-    if missing not in MISSING_OPTIONS:
-        raise UsageError(
-            f"missing must be one of {', '.join(MISSING_OPTIONS)}. Got {missing!r}."
-            + did_you_mean(missing, MISSING_OPTIONS)
-        )
+    one_of("missing", missing, MISSING_OPTIONS)
     with progress_shown(progress), stage("data"):
         asked = Asked(data, columns, table, database, sep, decimal)
         return _opened(asked, missing, seed, Cache(cache), progress)
@@ -202,13 +199,8 @@ def _database(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Read
         return None
     if query is not None and asked.table is not None:
         raise UsageError("table must be left out for a query, which names its tables itself.")
-    files = [] if path is None else database_files(path)
-    if files and kind_of_database(files[0]) == "sqlite":
-        return files, lambda: TableReader(SQLite(files[0], query, asked.table), asked.columns)
-    first = files[0] if files else None
-    return files, lambda: TableReader(
-        DuckDB(first, query, asked.table, cache.folder), asked.columns
-    )
+    source = TableSource(str(asked.data), asked.table, None if path is None else str(path))
+    return source.files(), lambda: TableReader(source.batches(cache.folder), asked.columns)
 
 
 def _arrays_listed(data: Any) -> str | None:

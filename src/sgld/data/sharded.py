@@ -9,7 +9,6 @@ differs.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,18 +22,18 @@ from jaxtyping import Array, Int
 
 from ..core.devices import (
     DATA,
-    XLA_ALIGNMENT_BYTES,
-    gather_digests,
+    aligned,
+    first_differing_process,
     is_concrete,
     on_host,
     sent,
     spans_processes,
 )
-from ..core.pytrees import as_pytree, leaf_names
+from ..core.pytrees import StaticField, as_pytree, leaf_names
 from ..errors import DataError, UsageError
 from .mapped import OnDisk
 from .memory import digest, keys, shuffled
-from .source import Batch, Source
+from .source import Batch, Source, common_length
 
 FILE_ROWS_AT_ONCE = 2**16  # rows of a file read at once
 MAX_FLOAT32_INTEGER = 2**24  # the largest integer if x64 is off: data/validate.py
@@ -42,7 +41,7 @@ MAX_FLOAT32_INTEGER = 2**24  # the largest integer if x64 is off: data/validate.
 PyTree = Any
 
 
-class Names:
+class Names(StaticField):
     """The user's row numbers and the digest of the rows; all instances are equal to compiled code.
 
     Args:
@@ -52,12 +51,6 @@ class Names:
 
     def __init__(self, numbers: Callable[[Any, int], Any], digest: Callable[[], str]) -> None:
         self.numbers, self.digest = numbers, digest
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Names)
-
-    def __hash__(self) -> int:
-        return hash(Names)
 
     def __repr__(self) -> str:
         return "..."
@@ -94,7 +87,7 @@ class Sharded(Source):
     def of_files(cls, source: OnDisk, mesh: Mesh) -> Sharded:
         """Shard rows on disk; each process reads the rows of its devices."""
         files = source.files
-        data = jax.tree.structure(source.held.rows).unflatten(files.leaves)
+        data = jax.tree.structure(source.rows).unflatten(files.leaves)
         names = Names(lambda rows, seed: files.numbers(rows), lambda: files.digest)
         # on one device, all rows in stored order: the memory-mapped file without a copy
         alone = mesh.shape[DATA] == 1
@@ -218,10 +211,8 @@ def _over_data(leaf: Array, mesh: Mesh) -> bool:
 def _check_arrays(data: PyTree) -> None:
     """Raise DataError for arrays of different lengths, and for values that `check_data` refuses."""
     names, leaves = leaf_names(data), jax.tree.leaves(data)
-    lengths = {name: leaf.shape[0] for name, leaf in zip(names, leaves, strict=True)}
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
-        raise DataError(f"data leaves differ in their number of rows: {listed}; they must agree.")
+    lengths = {repr(name): leaf.shape[0] for name, leaf in zip(names, leaves, strict=True)}
+    common_length("data leaves", lengths)
     for name, leaf in zip(names, leaves, strict=True):
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             raise DataError(
@@ -243,10 +234,7 @@ def _all_good(leaf: Array) -> Array:
 
 def _taken_from(leaf: np.ndarray, rows: Int[np.ndarray, " m"]) -> np.ndarray:
     """Return these rows of a file in aligned memory, which the device need not copy."""
-    size = len(rows) * math.prod(leaf.shape[1:]) * leaf.dtype.itemsize
-    room = np.empty(size + XLA_ALIGNMENT_BYTES, np.uint8)
-    begin = -room.ctypes.data % XLA_ALIGNMENT_BYTES
-    out = room[begin : begin + size].view(leaf.dtype).reshape(len(rows), *leaf.shape[1:])
+    out = aligned((len(rows), *leaf.shape[1:]), leaf.dtype)
     for at in range(0, len(rows), FILE_ROWS_AT_ONCE):  # in pieces, so that copies stay small
         out[at : at + FILE_ROWS_AT_ONCE] = leaf[rows[at : at + FILE_ROWS_AT_ONCE]]
     return out
@@ -313,11 +301,9 @@ def _check_same(source: Sharded, mesh: Mesh) -> None:
     if not spans_processes(mesh):
         return
     shapes = ", ".join(str((source.num_data, *leaf.shape[2:])) for leaf in jax.tree.leaves(source.rows))  # fmt: skip
-    said = gather_digests(hashlib.sha256(shapes.encode()).digest())
-    other = next((k for k, word in enumerate(said) if word != said[0]), None)
+    other = first_differing_process(shapes)
     if other is None:
-        said = gather_digests(bytes.fromhex(source.hash()))
-        other = next((k for k, word in enumerate(said) if word != said[0]), None)
+        other = first_differing_process(source.hash())
         shapes += " with other values"
     if other is not None:
         raise DataError(

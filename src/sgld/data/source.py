@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, Self, get_args, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..core.pytrees import as_pytree
-from ..errors import DataError, UsageError, did_you_mean
+from ..core.validation import one_of
+from ..errors import DataError, UsageError
 from ..typing import Order
 
 # -- names ---------------------------------------------------------------------------------
@@ -57,6 +58,14 @@ def listed(names: list[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def common_length(what: str, lengths: dict[str, Any]) -> Any:
+    """Return the length that all have, by their names in messages; raise DataError otherwise."""
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise DataError(f"{what} differ in their number of rows: {listed}; they must agree.")
+    return next(iter(lengths.values()))
+
+
 # -- order ---------------------------------------------------------------------------------
 
 
@@ -73,10 +82,7 @@ def generator(seed: int, stream: int, counter: int, chain: int = 0) -> np.random
 
 def check_batches(num_data: int, batch_size: int, order: str) -> None:
     """Raise UsageError for an unknown order, or a batch size outside 1 to `num_data`."""
-    if order not in ORDERS:
-        raise UsageError(
-            f"order must be one of {', '.join(ORDERS)}. Got {order!r}.{did_you_mean(order, ORDERS)}"
-        )
+    one_of("order", order, ORDERS)
     if not 1 <= batch_size <= num_data:
         raise UsageError(
             f"batch_size must lie between 1 and the number of rows, {num_data}. Got {batch_size}."
@@ -213,7 +219,7 @@ class Source(Protocol):
         numbers = jnp.minimum(self.block_start(x) + last, self.num_data - 1)
         return Batch(self.take(numbers), numbers, float(self.num_blocks), self.block_weight(x))
 
-    def with_batches(self, batch_size: int, order: str) -> Source:
+    def with_batches(self, batch_size: int, order: str) -> Self:
         """Return the same rows in other batches; raise UsageError for an impossible size or order."""
         check_batches(self.num_data, batch_size, order)
         same: Any = self

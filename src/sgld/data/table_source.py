@@ -9,7 +9,7 @@ parts.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -129,14 +129,12 @@ class TableSource(NamedTuple):
             CELL_BYTES * source.num_rows * len(source.schema), f"the table {source.name}",
             "use sgld.open with a user-supplied density for more rows than fit in memory",
         )  # fmt: skip
-        schema = arrow.schema(list(source.schema.items()))
-        batches = []
-        for batch in source.batches(schema.names):
-            cells = [batch.column(field.name).cast(plain_type(field.type)) for field in schema]
-            batches.append(arrow.record_batch(cells, names=schema.names))
-        if not sum(batch.num_rows for batch in batches):
+        schema = arrow.schema([(name, plain_type(kind)) for name, kind in source.schema.items()])
+        batches = (batch.select(schema.names) for batch in source.batches(schema.names))
+        table = arrow.Table.from_batches([batch.cast(schema) for batch in batches], schema)
+        if not table.num_rows:
             raise DataError(f"{source.name} has no row; at least one is needed.")
-        return arrow.Table.from_batches(batches)
+        return table
 
     def batches(self, spill: Path | None = None) -> Batches:
         """Return the table in batches; DuckDB uses the folder `spill` beyond its memory limit."""
@@ -215,11 +213,10 @@ def _digest(files: list[Path]) -> str:
 
 def _digest_of_rows(table: pyarrow.Table) -> str:
     arrow = need("pyarrow", "tables")
-    sink, found = arrow.BufferOutputStream(), hashlib.sha256()
+    sink = arrow.BufferOutputStream()
     with arrow.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    found.update(sink.getvalue())
-    return found.hexdigest()
+    return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
 def _ends(path: Any) -> str:
@@ -259,11 +256,7 @@ class Chained:
         self._dropped = dropped or [np.zeros(0, np.int64)] * len(counts)
         self.num_rows = sum(counts) - sum(map(len, self._dropped)) if all(counts) else 0
         for part in self._parts[1:]:
-            for name in self.schema:
-                if name not in part.schema:
-                    raise DataError(
-                        f"{part.name} has no column {name!r}, which the run's table has; add it there."
-                    )
+            _check_columns(part.name, part.schema, self.schema)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         """Yield all rows of these columns, with the first table's types."""
@@ -284,24 +277,12 @@ class Chained:
 
     def _with(self, last: int, names: list[str]) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of the sources before number `last`, and then all rows of that source."""
-        arrow, part = need("pyarrow", "tables"), self._parts[last]
+        part = self._parts[last]
+        schema = need("pyarrow", "tables").schema([(name, self.schema[name]) for name in names])
         if last:
             yield from self._up_to(last - 1, names)
         for batch in part.batches(names):
-            cells = [self._cast(part.name, name, batch.column(name)) for name in names]
-            yield arrow.record_batch(cells, names=names)
-
-    def _cast(self, part: str, name: str, cells: Any) -> Any:
-        kind = self.schema[name]
-        if cells.type == kind:
-            return cells
-        arrow = need("pyarrow", "tables")
-        try:
-            return cells.cast(kind)
-        except (arrow.ArrowException, ValueError) as error:
-            raise DataError(
-                f"{part} has cells of other types than the run's table ({str(error).splitlines()[0]}); use its types."
-            ) from error
+            yield _cast(batch, schema, part.name)
 
 
 # -- grown ---------------------------------------------------------------------------------
@@ -315,19 +296,27 @@ def append_rows(first: pyarrow.Table, second: pyarrow.Table, name: str) -> pyarr
 
     Raises DataError if the second lacks a column, or has cells of another type.
     """
-    arrow = need("pyarrow", "tables")
-    for column in first.column_names:
-        if column not in second.column_names:
+    _check_columns(name, second.column_names, first.column_names)
+    return need("pyarrow", "tables").concat_tables([first, _cast(second, first.schema, name)])
+
+
+def _check_columns(name: str, columns: Collection[str], needed: Iterable[str]) -> None:
+    for column in needed:
+        if column not in columns:
             raise DataError(
                 f"{name} has no column {column!r}, which the run's table has; add it there."
             )
+
+
+def _cast(rows: Any, schema: Any, name: str) -> Any:
+    """Return a table or a batch with these columns; raise DataError for cells of other types."""
+    arrow = need("pyarrow", "tables")
     try:
-        cast = second.select(first.column_names).cast(first.schema)
+        return rows.select(schema.names).cast(schema)
     except (arrow.ArrowException, ValueError) as error:
         raise DataError(
             f"{name} has cells of other types than the run's table ({str(error).splitlines()[0]}); use its types."
         ) from error
-    return arrow.concat_tables([first, cast])
 
 
 def without(table: pyarrow.Table, rows: Int[np.ndarray, " m"]) -> pyarrow.Table:

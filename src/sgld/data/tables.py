@@ -22,15 +22,9 @@ if TYPE_CHECKING:
     import pyarrow
 
 FORMATS = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".tab": "csv",
-    ".txt": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "ipc",
-    ".feather": "ipc",
-    ".ipc": "ipc",
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".txt"), "csv"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), "ipc"),
 }
 EXCEL_REMEDY = "save the sheet as 'CSV UTF-8', or read it with pandas.read_excel and hand the DataFrame to sgld.fit"
 PANDAS_REMEDY = (

@@ -24,7 +24,7 @@ from ..errors import DataError, SGLDError, UsageError, first_line
 from .mapped import OnDisk, Running
 from .memory import InMemory, digest, keys
 from .sharded import Sharded, lies_on
-from .source import ORDERS, Batch, Source, check_batches
+from .source import ORDERS, Batch, Source, check_batches, common_length
 
 # -- check ---------------------------------------------------------------------------------
 
@@ -35,13 +35,8 @@ PyTree = Any
 MAX_FLOAT32_LOSS_SDS = 1e-3
 FLOAT32_CHECK_ROWS = 2**14  # rows that are checked for it
 ARRAY_PROTOCOLS = (
-    "__array__",
-    "__array_interface__",
-    "__array_struct__",
-    "__dlpack__",
-    "__buffer__",
-    "buffer_info",
-)
+    "__array__", "__array_interface__", "__array_struct__", "__dlpack__", "__buffer__", "buffer_info",
+)  # fmt: skip
 
 
 def check_data(data: PyTree) -> PyTree:
@@ -63,10 +58,7 @@ def check_data(data: PyTree) -> PyTree:
         raise DataError(
             f"data leaf {scalar!r} is a single number; every leaf needs a leading row axis{lists}."
         )
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
-        raise DataError(f"data leaves differ in their number of rows: {listed}; they must agree.")
-    if next(iter(lengths.values())) == 0:
+    if common_length("data leaves", {repr(k): v for k, v in lengths.items()}) == 0:
         raise DataError("data has 0 rows; at least one is needed.")
     held = [converted(n, a) for n, a in zip(names, arrays, strict=True)]
     for name, given, kept in zip(names, arrays, held, strict=True):
@@ -74,6 +66,12 @@ def check_data(data: PyTree) -> PyTree:
         rounding.add(given, kept)
         rounding.check()
     return treedef.unflatten(held)
+
+
+def check_real(name: str, dtype: np.dtype) -> None:
+    """Raise DataError for cells that are not real numbers or booleans."""
+    if dtype.kind not in "biuf":
+        raise DataError(f"{name} has dtype {dtype}; encode it as real numbers first.")
 
 
 def _as_array(name: str, leaf: Any) -> np.ndarray:
@@ -141,12 +139,9 @@ def held_dtype(dtype: np.dtype) -> np.dtype:
 
 def converted(name: str, array: np.ndarray, first: int = 0) -> np.ndarray:
     """Return rows, numbered from `first`, in JAX's precision; raise DataError as `check_data`."""
+    check_real(f"data leaf {name!r}", array.dtype)
     if array.dtype == bool:
         return array
-    if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
-        raise DataError(
-            f"data leaf {name!r} has dtype {array.dtype}; encode it as real numbers first."
-        )
     target = held_dtype(array.dtype)
     if np.issubdtype(array.dtype, np.integer):
         largest = max(abs(int(array.max())), abs(int(array.min())))

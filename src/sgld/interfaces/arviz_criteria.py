@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 from scipy.special import logsumexp
 
 from ..core.progress import progress_shown, report_count, stage
-from ..core.validation import check_seed, whole_number
+from ..core.validation import check_seed, one_of, whole_number
 from ..core.versions import compare_weights, elpd_data
 from ..errors import UsageError
 from ..results.draws import Draws
@@ -189,8 +189,7 @@ def compare_models(
       (['y ~ x', 'y ~ 1'], True)
     """
 
-    if method not in WEIGHTING_METHODS:
-        raise UsageError(f"method must be one of {', '.join(WEIGHTING_METHODS)}. Got {method!r}.")
+    one_of("method", method, WEIGHTING_METHODS)
     if not isinstance(models, Mapping):
         raise UsageError(
             'models must be a mapping, by name: {"with x": one, "without": other}. '

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.validation import one_of
 from ..diagnostics import rule as limits
 from ..errors import UsageError, did_you_mean, need
 from ..results import statistics
@@ -43,10 +44,7 @@ def plot(
 ) -> Figure:  # fmt: skip
     """Compute `Draws.plot`."""
     need("matplotlib", "report")
-    if kind not in PLOT_OF_KIND:
-        raise UsageError(
-            f"kind must be one of {', '.join(PLOT_OF_KIND)}. Got {kind!r}.{did_you_mean(kind, PLOT_OF_KIND)}"
-        )
+    one_of("kind", kind, PLOT_OF_KIND)
     if draws.moments is not None:
         raise UsageError("this run kept only moments and cannot be plotted; sample without keep.")
     if kind == "ppc":

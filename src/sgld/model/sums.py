@@ -144,7 +144,7 @@ def _mapped(
     """Return work(problem over a piece's rows, *arguments) for every piece, from the workers."""
     pickle = need("cloudpickle", "dask")
     try:
-        target = pickle.dumps((problem.target, jax.tree.structure(rows.held.rows)))
+        target = pickle.dumps((problem.target, jax.tree.structure(rows.rows)))
     except Exception as error:
         raise UsageError(
             f"the posterior cannot be sent to workers: {type(error).__name__} ({first_line(error)}); build it from "

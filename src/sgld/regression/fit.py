@@ -19,11 +19,11 @@ from jaxtyping import ArrayLike, Int
 from ..core.files import reading
 from ..core.progress import SAMPLING_STAGES, progress_shown, stage
 from ..core.user_code import FOREIGN_ARGUMENTS, check_argument_names
-from ..core.validation import positive
+from ..core.validation import one_of, positive
 from ..data.mapped import OnDisk, Workers
 from ..data.table_source import TableSource, stored_table
 from ..data.tables import as_table
-from ..errors import RunError, UsageError, did_you_mean, need
+from ..errors import RunError, UsageError, need
 from ..inference import sample as runs
 from ..inference.laplace import sandwich
 from ..model.posterior import Posterior
@@ -303,11 +303,7 @@ def fit(
     """
     if isinstance(data, str) and "~" in data and not isinstance(formula, str):
         raise UsageError(f"the table comes first: sgld.fit(table, {data!r}).")
-    if sampler not in ("auto", *SAMPLERS):
-        raise UsageError(
-            f"sampler must be 'auto' or one of {', '.join(SAMPLERS)}. Got {sampler!r}."
-            + did_you_mean(sampler, SAMPLERS)
-        )
+    one_of("sampler", sampler, SAMPLERS, auto=True)
     positive("temperature", temperature)  # `sgld.sample` also accepts 0, to find the mode
     positive("checkpoint_every", checkpoint_every, ", in seconds")
     ask = Request(

@@ -258,7 +258,7 @@ class FormulaModel:
     def leaves(self) -> tuple[Any, ...]:
         """Return the rows as NumPy arrays, [N, ...] each; rows on disk in their shuffled order."""
         if isinstance(self.data, OnDisk):
-            return jax.tree.map(lambda leaf: np.asarray(leaf)[: self.num_data], self.data.held.rows)
+            return jax.tree.map(lambda leaf: np.asarray(leaf)[: self.num_data], self.data.rows)
         return jax.tree.map(np.asarray, self.data)
 
     @classmethod

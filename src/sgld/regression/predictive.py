@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..core.validation import fraction
-from ..errors import UsageError, did_you_mean
+from ..core.validation import fraction, one_of
+from ..errors import UsageError
 from ..results.statistics import systematic
 from ..typing import PredictionKind
 from .families import Family
@@ -25,11 +25,7 @@ CHUNK_CELLS = 2**16  # draws times rows per piece of a thread, which fit the pro
 
 def check_kind(family: Family, kind: str) -> None:
     """Raise UsageError for an unknown kind of prediction, or one that the family lacks."""
-    if kind not in PREDICTION_KINDS:
-        raise UsageError(
-            f"kind must be one of {', '.join(PREDICTION_KINDS)}. Got {kind!r}."
-            + did_you_mean(str(kind), PREDICTION_KINDS)
-        )
+    one_of("kind", kind, PREDICTION_KINDS)
     if kind == "class" and not (family.levels or family.name == "bernoulli"):
         raise UsageError(
             f"kind 'class' needs an outcome that is one of several, but that of the {family.name} family is a number; "

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ..core.validation import one_of
 from ..data.delimited import is_number, renumbered, written_number
 from ..data.tables import check_named, column_array
-from ..errors import DataError, UsageError, did_you_mean, need
+from ..errors import DataError, did_you_mean, need
 from .columns import is_text
 from .design import Design, columns_of, learn
 from .families import Family
@@ -92,11 +93,7 @@ def rows_of(
 
 def check_missing(missing: Any) -> None:
     """Raise UsageError for an invalid `missing`."""
-    if missing not in MISSING_CHOICES:
-        raise UsageError(
-            f"missing must be one of {', '.join(MISSING_CHOICES)}. Got {missing!r}."
-            + did_you_mean(str(missing), MISSING_CHOICES)
-        )
+    one_of("missing", missing, MISSING_CHOICES)
 
 
 def as_numbers(words: list[Any]) -> str:

@@ -241,7 +241,7 @@ def _rows_numbered(model: FormulaModel, rows: Int[np.ndarray, " m"]) -> Any:
     data = model.data
     assert isinstance(data, OnDisk)
     places = data.rows_called(rows, 0) if len(rows) else rows
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[places], data.held.rows)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[places], data.rows)
 
 
 def _numbers(model: FormulaModel) -> Int[np.ndarray, " N"]:

@@ -73,7 +73,7 @@ def test_processes_with_other_rows_are_told_so(monkeypatch, differ, told):
     asked = itertools.count()  # first the shapes, then the digests
     gather_digests = lambda word: [word, b"other" if next(asked) == differ else word]  # noqa: E731
     monkeypatch.setattr("sgld.data.sharded.spans_processes", lambda mesh: True)
-    monkeypatch.setattr("sgld.data.sharded.gather_digests", gather_digests)
+    monkeypatch.setattr("sgld.core.devices.gather_digests", gather_digests)
     mesh = as_mesh(jax.make_mesh((1, 1), ("chain", "data")))
     with pytest.raises(DataError, match="processes 0 and 1 were given different rows " + told):
         Sharded.of(np.arange(10.0, dtype=np.float32), mesh)

@@ -20,11 +20,11 @@ MODEL = sgld.Posterior(
 
 
 def rows_of(source):
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(source.held.rows)]
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(source.rows)]
 
 
 def same(source, other):
-    assert jax.tree.structure(source.held.rows) == jax.tree.structure(other.rows)
+    assert jax.tree.structure(source.rows) == jax.tree.structure(other.rows)
     for leaf, held in zip(rows_of(source), jax.tree.leaves(other.rows), strict=True):
         assert leaf.dtype == held.dtype
         np.testing.assert_array_equal(leaf, np.asarray(held))

@@ -89,7 +89,7 @@ def test_enums_and_decimals_of_duckdb(opened, tmp_path):
         )
     source = opened(tmp_path / "e.duckdb")
     at = source.original_rows(np.arange(100), 0)
-    held = {name: np.asarray(leaf)[:-1] for name, leaf in source.held.rows.items()}
+    held = {name: np.asarray(leaf)[:-1] for name, leaf in source.rows.items()}
     assert source.columns["k"].categories == ("a", "b")
     np.testing.assert_array_equal(held["k"], at % 2)
     np.testing.assert_array_equal(held["v"], (at / 4).astype(np.float32))

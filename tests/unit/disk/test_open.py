@@ -125,7 +125,7 @@ def test_rows_are_called_by_their_numbers_in_the_file(opened, npy):
 def test_compiled_code_reads_the_file_itself(opened, npy):
     """No copy: the arrays' memory is the memory map's."""
     source = opened(npy)
-    for leaf, mapped in zip(jax.tree.leaves(source.held.rows), source.files.leaves, strict=True):
+    for leaf, mapped in zip(jax.tree.leaves(source.rows), source.files.leaves, strict=True):
         assert leaf.unsafe_buffer_pointer() == mapped.ctypes.data
 
 
@@ -152,7 +152,7 @@ def test_columns_are_learned_on_the_way(opened, tmp_path, monkeypatch):
     np.testing.assert_array_equal(numbers, stay[shuffled(N - 4, 0)])
     texts = source.columns["kind"].categories
     assert texts == tuple(sorted(set(kinds))) == source.columns["coded"].categories
-    held = {k: np.asarray(v)[:-1] for k, v in source.held.rows.items()}
+    held = {k: np.asarray(v)[:-1] for k, v in source.rows.items()}
     np.testing.assert_array_equal(np.array(texts)[held["kind"]], kinds[numbers])
     np.testing.assert_array_equal(np.array(texts)[held["coded"]], kinds[numbers])
     np.testing.assert_array_equal(held["value"], value[numbers].astype(np.float32))
