@@ -118,4 +118,29 @@ DISK = [
         "- max(before[1], before[3]) > RACY_NS", "- before[1] > RACY_NS",
         "tests/unit/disk/test_open.py::test_what_is_remembered_of_a_file_is_no_older_than_it",
     ),
+    Mutant(
+        "open: rows on disk are called by the order of rows in memory",
+        "rows_called = Source.rows_called", "pass",
+        OPEN + "test_rows_are_called_by_their_numbers_in_the_file",
+    ),
+    Mutant(
+        "open: the parts of a folder come in the order of characters",
+        "parts.sort(key=_numeric_order)", "parts.sort()",
+        OPEN + "test_parts_of_a_folder_come_in_numeric_order",
+    ),
+    Mutant(
+        "query: a sample without a seed is read",
+        "if SAMPLED.search(query) and not", "if False and not",
+        "tests/unit/disk/test_databases.py::test_a_sample_without_a_seed_is_refused",
+    ),
+    Mutant(
+        "text: months with leading zeros are identifiers",
+        'cell.startswith("0") and len(cell) > 2', 'cell.startswith("0")',
+        "tests/unit/data/test_table.py::test_numbers_with_leading_zeros_are_named_as_identifiers",
+    ),
+    Mutant(
+        "predict: rows with known levels are empty",
+        "keep[np.flatnonzero(keep)[error.rows]] = False", "keep[:] = False",
+        "tests/unit/models/test_formula.py::test_rows_with_a_new_level_are_empty_and_counted",
+    ),
 ]  # fmt: skip

@@ -26,6 +26,11 @@ def test_a_libsvm_file_is_read_with_gaps_as_zeros(tmp_path):
     assert X.dtype == y.dtype == np.float32
 
 
+def test_a_libsvm_file_may_count_from_0(tmp_path):
+    X, _ = load_table(written(tmp_path, "a", "-1 0:0.5 2:2\n+1 1:-1\n"))
+    np.testing.assert_array_equal(X, np.array([[0.5, 0, 2], [0, -1, 0]], np.float32))
+
+
 def test_a_csv_file_has_its_label_last(tmp_path):
     X, y = load_table(written(tmp_path, "own.csv", "a,b,label\n1,0,4\n2,3,9\n"))
     np.testing.assert_array_equal(X, [[1, 0], [2, 3]])
@@ -36,7 +41,7 @@ def test_a_csv_file_has_its_label_last(tmp_path):
     ("name", "text", "said"),
     [
         ("a", "+1 1:2\n-1 1:2 x:3\n", "line 2 must be"),
-        ("a", "+1 1:2\n\n-1 0:2\n", "line 3 must be .* from 1"),
+        ("a", "+1 1:2\n\n-1 -1:2\n", "line 3 must be .* from 0 or 1"),
         ("a", "+1 1:2 1:3\n-1 1:2\n", "line 1 must be .* each once"),
         ("a", "+1 1:2\n-1 1:nan\n", "line 2 must be"),
         ("a", "+1 1:2\nspam 1:2\n", "line 2 must be"),

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 QUERY = re.compile(r"\s*(select|with|from|values)\s", re.IGNORECASE)
+SAMPLED = re.compile(r"\b(using\s+sample|tablesample)\b", re.IGNORECASE)
+SEEDED = re.compile(r"\brepeatable\s*\(|\(\s*\w+\s*,\s*\d+\s*\)", re.IGNORECASE)
 DUCKDB_MEMORY = "400MB"  # DuckDB's memory limit; larger sorts and joins use the disk
 LOG_SUFFIXES = (".wal", "-wal", "-journal")  # suffixes of a database file's logs
+ARROW_TYPES = {"null": "null", "integer": "int64", "real": "double", "text": "string", "blob": "binary"}  # fmt: skip
 MAX_QUERY_CHARS = 60  # characters of a query in a message
 
 
@@ -55,6 +58,11 @@ def _asked(
 ) -> tuple[str, str]:
     """Return the description and the SQL of what is read: the query, or a table of the file."""
     if query is not None:
+        if SAMPLED.search(query) and not SEEDED.search(query):
+            raise UsageError(
+                f"the query {_shown(query)} draws other rows each time; give its sample a seed: "
+                "using sample 10% (bernoulli, 1), or tablesample ... repeatable (1)."
+            )
         return f"the query {_shown(query)}", query.strip().rstrip(";")
     assert path is not None
     name = _named(path, [str(row[0]) for row in tables()], table)
@@ -171,16 +179,10 @@ class SQLite:
         arrow = need("pyarrow", "tables")
         query = f"select distinct typeof({_quoted(name)}) from ({self._query})"
         found = {str(row[0]) for row in connection.execute(query)} - {"null"}
-        if not found:
-            return arrow.null()
-        if found == {"integer"}:
-            return arrow.int64()
-        if found <= {"integer", "real"}:
-            return arrow.float64()
-        if found == {"text"}:
-            return arrow.string()
-        if found == {"blob"}:
-            return arrow.binary()
+        if found <= {"integer", "real"} and len(found) != 1:
+            found = {"real"} if found else {"null"}
+        if len(found) == 1:
+            return arrow.type_for_alias(ARROW_TYPES[found.pop()])
         raise DataError(
             f"column {name!r} of {self.name} holds cells of several types ({', '.join(sorted(found))}); cast it in a "
             "query."

@@ -11,7 +11,9 @@ import contextlib
 import csv
 import gzip
 import itertools
+import json
 import re
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Int
 
-from ..errors import DataError, UsageError, did_you_mean, first_line, need
+from ..errors import DataError, SGLDWarning, UsageError, did_you_mean, first_line, need
 from .source import check_names
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ SEPARATOR_NAMES = {
 MAX_HEADER_CHARS = 2**20  # characters of the first line, which must fit pyarrow's first block
 CSV_BLOCK_BYTES = 2**22  # bytes of a text from which the types of its columns are inferred
 SEPARATOR_ROWS = 100  # rows in which the separator is detected
+IDS_KEY = b"sgld.leading_zeros"  # of a table's metadata
 GZIP = b"\x1f\x8b"
 # first bytes of files that are not text, whatever their name
 NOT_TEXT_SIGNATURES = {
@@ -160,6 +163,33 @@ def csv_header(path: Path, dialect: Dialect = COMMAS) -> list[str]:
     return names
 
 
+def _ids_of(path: Path, names: list[str], dialect: Dialect) -> dict[str, str]:
+    """Return a cell with leading zeros of each column whose first cells are digits of one width, 3 or more."""
+    rows: list[list[str]] = []
+    with _opened(path) as file, contextlib.suppress(csv.Error):  # the reader names that line
+        lines = iter(lambda: file.readline(MAX_HEADER_CHARS), b"")
+        rows += itertools.islice(filter(None, _rows(lines, dialect)), SEPARATOR_ROWS + 1)
+    found = {}
+    for name, *column in zip(names, *rows[1:], strict=False):
+        cells = [cell for cell in column if cell]
+        zeros = [cell for cell in cells if cell.startswith("0") and len(cell) > 2]
+        if zeros and len({len(cell) for cell in cells}) == 1 and all(map(str.isdecimal, cells)):
+            found[name.strip()] = zeros[0]
+    return found
+
+
+def warn_of_ids(table: pyarrow.Table, names: Iterable[str]) -> None:
+    """Warn of columns that a formula uses as numbers and that looked like identifiers in a text file."""
+    found = json.loads((table.schema.metadata or {}).get(IDS_KEY, b"{}"))
+    for name in names:
+        if name in found:
+            warnings.warn(
+                f"column {name!r} holds numbers with leading zeros, such as {found[name]!r}, as identifiers do; it is "
+                f"used as a number. Leave it out of the formula, or use it as a category, C({name}).",
+                SGLDWarning, stacklevel=2,
+            )  # fmt: skip
+
+
 TO_UTF8 = "save it as 'CSV UTF-8', or convert it: iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW"
 
 
@@ -220,7 +250,9 @@ class CsvFile:
     def table(self) -> pyarrow.Table:
         """Return the whole table; every column is in one piece."""
         # a block at a time: read_csv holds three times the table
-        return self._fitted(lambda: _in_one_piece(self._read_all()))
+        table = self._fitted(lambda: _in_one_piece(self._read_all()))
+        ids = _ids_of(self.path, self._names, self._dialect)
+        return table.replace_schema_metadata({IDS_KEY: json.dumps(ids)}) if ids else table
 
     def typed(self) -> CsvFile:
         """Find the types of all columns and the number of rows in a pass over the file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,10 +28,9 @@ def table_files(given: Any) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            parts = sorted(
-                p for p in path.rglob("*") if p.suffix.lower() in FORMATS and p.is_file()
-            )
+            parts = [p for p in path.rglob("*") if p.suffix.lower() in FORMATS and p.is_file()]
             parts = [p for p in parts if not p.name.startswith((".", "_"))]
+            parts.sort(key=_numeric_order)
             if not parts:
                 raise DataError(
                     f"{path} is a folder without a table; files must end in {', '.join(sorted(PART_SUFFIXES))}."
@@ -44,6 +44,12 @@ def table_files(given: Any) -> list[Path]:
             f"the parts of a table have several formats ({', '.join(sorted(kinds))}); open files of one format."
         )
     return found
+
+
+def _numeric_order(path: Path) -> list[tuple[Any, ...]]:
+    """Return a key by which part-2 comes before part-10."""
+    words = [re.split(r"(\d+)", part) for part in path.parts]
+    return [tuple(int(w) if i % 2 else w for i, w in enumerate(part)) for part in words]
 
 
 class TableFiles:

@@ -72,7 +72,7 @@ def load_table(path: Path | str) -> tuple[Float[np.ndarray, "N d"], Float[np.nda
     r"""Load X [N, d] and labels y [N], 0 or 1, float32, from a user-supplied file.
 
     A .csv has a line of names, then numbers, the label in the last column. Anything else is
-    libsvm: `label index:value ...`, indices from 1, what is left out being 0. There are two
+    libsvm: `label index:value ...`, indices from 1, or from 0 if one is 0, what is left out being 0. There are two
     labels, such as -1 and +1 or 0 and 1; the larger is 1.
 
     Raises DataError: no such file, not text, a bad line (the file and its number), or not two labels.
@@ -101,9 +101,10 @@ def load_table(path: Path | str) -> tuple[Float[np.ndarray, "N d"], Float[np.nda
     labels = np.unique([label for label, _ in rows])
     if len(labels) != 2:
         raise DataError(f"{path.name} must hold two labels. Got {len(labels)} in {len(rows)} rows.")
-    X = np.zeros((len(rows), max(max(row, default=0) for _, row in rows)), np.float32)
+    base = min(1, *(min(row, default=1) for _, row in rows))
+    X = np.zeros((len(rows), 1 - base + max(max(row, default=0) for _, row in rows)), np.float32)
     for i, (_, row) in enumerate(rows):
-        X[i, np.fromiter(row.keys(), int) - 1] = np.fromiter(row.values(), float)
+        X[i, np.fromiter(row.keys(), int) - base] = np.fromiter(row.values(), float)
     return X, np.array([label == labels[1] for label, _ in rows], np.float32)
 
 
@@ -127,12 +128,12 @@ def _libsvm_rows(file: Iterable[str], name: str) -> list[Row]:
         try:
             pairs = [cell.split(":") for cell in cells[1:]]
             row = {int(j): float(value) for j, value in pairs}
-            good = min(row, default=1) >= 1 and np.isfinite([float(cells[0]), *row.values()]).all()
+            good = min(row, default=1) >= 0 and np.isfinite([float(cells[0]), *row.values()]).all()
         except ValueError:
             good, row = False, {}
         if not good or len(row) < len(cells) - 1:
             raise DataError(
-                f"{name}: line {number} must be `label index:value ...` with indices from 1, "
+                f"{name}: line {number} must be `label index:value ...` with indices from 0 or 1, "
                 f"each once. Got {line.strip()[:60]!r}."
             )
         _refuse_wide(name, number, max(row, default=0))

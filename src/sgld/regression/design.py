@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..data.delimited import is_number
+from ..data.delimited import is_number, warn_of_ids
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
 from .columns import DESIGN_ROWS_AT_ONCE, blocks, check_cells, check_columns_fit, check_terms, meant
 from .expression import FUNCTIONS, check_expression
@@ -84,6 +84,7 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
         raise UsageError(f"formula {formula!r} has no predictors; 'y ~ 1' fits an intercept alone.")
     if lhs.shape[1] != 1:
         raise DataError(f"outcome {outcome!r} is not one column of numbers; convert it to numbers.")
+    warn_of_ids(table, (n for n, f in state["factors"].items() if f["kind"] == "numerical"))
     _check_levels(evaluator, state)
     y = _finite(lhs, [outcome])[:, 0]
     x, offset = _split(_finite(rhs, names), names, state)
@@ -318,10 +319,10 @@ def _evaluate(evaluator: Any, spec: Any, formula: str) -> Any:
         ) from error
 
 
-class UnknownLevel(DataError):
-    """A level that the training rows do not have; `rows` marks the rows that have one."""
+class UnknownLevelError(DataError):
+    """Rows have a level that the training data did not have; `rows` is their mask."""
 
-    def __init__(self, message: str, rows: Bool[np.ndarray, " N"]) -> None:
+    def __init__(self, message: str, rows: np.ndarray) -> None:
         super().__init__(message)
         self.rows = rows
 
@@ -337,11 +338,11 @@ def _check_levels(evaluator: Any, state: dict[str, Any]) -> None:
         if bad.any():
             row = int(np.argmax(bad))
             shown = ", ".join(map(repr, levels[:12])) + (", ..." if len(levels) > 12 else "")
-            raise UnknownLevel(
+            message = (
                 f"{expression} is {np.asarray(values)[row]!s} in data row {row + 1}, a level "
-                f"outside {shown}; drop such rows or recode them.",
-                bad,
+                f"outside {shown}; drop such rows or recode them."
             )
+            raise UnknownLevelError(message, bad)
         if len(levels) == 1:  # formulaic gives it no column
             raise DataError(
                 f"{expression} is constant ({levels[0]!r} in every row); remove it from the formula."

@@ -31,7 +31,7 @@ from ..results.late import Shown, late
 from ..results.summary import Summary
 from ..results.verdict import Verdict
 from ..typing import PlotKind, PredictionKind
-from .design import UnknownLevel
+from .design import UnknownLevelError
 from .formula import FormulaModel
 from .predictive import check_kind, predict_rows
 from .priors import (
@@ -109,7 +109,8 @@ class Fit(Shown):
           expectation for kind "mean"); `lower` and `upper` of an interval that holds it with
           probability `prob`; for bernoulli also `probability`; for a categorical outcome, and for
           kind "class", `class` and probabilities. Rows with a missing cell are empty if the fit
-          dropped such rows, and otherwise raise an error.
+          dropped such rows, and otherwise raise an error. Rows with a level that the fit does not have are
+          empty, with a warning that counts them.
 
         Raises: DataError for the rows, UsageError for `kind` and `prob`.
         """
@@ -219,15 +220,15 @@ class Predicting:
     ) -> Iterator[tuple[pyarrow.Table, dict[str, np.ndarray]]]:
         """Yield the pieces, with `ids` and the columns needed, and the predictions of their rows.
 
-        Predictions are empty (NaN or None) for a row with a missing cell or with a level that the
-        training rows lack, if the run dropped rows with missing cells.
+        Predictions are empty (NaN or None) for a row with a missing cell, if the run dropped such rows, and
+        for a row with a level that the training data did not have; a warning counts the latter.
 
-        Raises: DataError for the rows, and for a missing column.
+        Raises: DataError for the rows, for a missing column, and if no row can be predicted.
         """
         columns = self._columns(rows.schema.empty_table(), ids)
         drops = self._model.spec.get("missing") == "drop"
         first, predicted, began, table = 0, 0, time.monotonic(), None
-        unknown, message = 0, ""
+        unknown, example = 0, ""
         for number, table in enumerate(rows.pieces(columns, self.rows_at_once)):
             if rows.num_rows:
                 rate = first / (time.monotonic() - began) if first else 0.0
@@ -240,24 +241,23 @@ class Predicting:
                 try:
                     found = self._model.predict(self._position, whole, seed=self._seed + number, **self._how)  # fmt: skip
                     break
-                except UnknownLevel as error:
-                    unknown += int(error.rows.sum())
-                    message = message or str(renumbered(error, np.flatnonzero(keep) + first))
-                    if not drops:
-                        raise DataError(message) from None
-                    keep[keep] = ~error.rows
-                    whole = whole.take(np.flatnonzero(~error.rows))
                 except DataError as error:
-                    raise renumbered(error, first + np.flatnonzero(keep)) from error.__cause__
+                    located = renumbered(error, first + np.flatnonzero(keep))
+                    if not isinstance(error, UnknownLevelError):
+                        raise located from error.__cause__
+                    keep = keep.copy()
+                    keep[np.flatnonzero(keep)[error.rows]] = False
+                    whole = table.filter(need("pyarrow", "tables").array(keep))
+                    unknown, example = unknown + int(error.rows.sum()), example or str(located)
             first, predicted = first + len(keep), predicted + len(whole)
             yield table, {name: _spread(values, keep) for name, values in found.items()}
+        if first and not predicted:
+            self._model.design(table)  # raises: no row is complete and has known levels
         if unknown:
             warnings.warn(
-                f"{unknown} of {first} rows have a level that the training rows lack, and no prediction: {message}",
-                SGLDWarning, stacklevel=2,
+                f"{unknown:,} of {first:,} rows have a level that the fit does not have, and their predictions are "
+                f"empty: {example}", SGLDWarning, stacklevel=2,
             )  # fmt: skip
-        if first and not predicted and not unknown:
-            self._model.design(table)  # raises: every row has a missing cell
 
     def together(self, rows: Rows) -> dict[str, np.ndarray]:
         """Return the predictions of all rows."""

@@ -1,4 +1,5 @@
 import gzip
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -7,7 +8,8 @@ import pyarrow.parquet
 import pytest
 
 from sgld.data.tables import as_table, bundled, column_array, content_hash, read_table
-from sgld.errors import DataError
+from sgld.errors import DataError, SGLDWarning
+from sgld.regression.design import learn
 
 TABLE = pa.table({"x": [1.5, 2.5, 3.5], "n": [1, 2, 3], "g": ["a", "b", "a"]})
 
@@ -216,3 +218,20 @@ def test_column_mistakes(case):
 def test_column_unknown():
     with pytest.raises(DataError, match=r"no column 'physim'.*Did you mean 'physlm'"):
         column_array(pa.table({"physlm": [1]}), "physim")
+
+
+@pytest.mark.parametrize(
+    ("cells", "formula", "warned"),
+    [
+        (("00713", "12044", "10001"), "y ~ id", True), (("00713", "12044", "10001"), "y ~ C(id)", False),
+        (("01", "12", "10"), "y ~ id", False), (("0713", "12044", "10001"), "y ~ id", False),
+    ],
+)  # fmt: skip
+def test_numbers_with_leading_zeros_are_named_as_identifiers(tmp_path, cells, formula, warned):
+    path = write(tmp_path, "a.csv", "y,id\n" + "".join(f"1,{cell}\n" for cell in cells))
+    table = read_table(path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SGLDWarning)
+        learn(table, formula)
+    said = [str(warning.message) for warning in caught]
+    assert len(said) == warned and all("'id'" in s and "'00713'" in s for s in said)

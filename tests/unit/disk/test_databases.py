@@ -159,3 +159,15 @@ def test_a_run_on_a_query(opened, sqlite):
     draws = sgld.sample(posterior, source, 0.0, progress=False)
     assert draws.verdict.word == "trusted"
     assert abs(float(draws.mean()) - Y.sum() / (N + 1)) < 0.2 / np.sqrt(N)
+
+
+@pytest.mark.parametrize("sample", ["using sample 10", "tablesample bernoulli(10%)"])
+def test_a_sample_without_a_seed_is_refused(opened, duck, sample):
+    with pytest.raises(UsageError, match=r"other rows each time.* repeatable"):
+        opened(f"select y from visits {sample}", database=duck)
+
+
+@pytest.mark.parametrize("sample", ["using sample 20 rows (reservoir, 7)", "tablesample reservoir(20) repeatable (7)"])  # fmt: skip
+def test_a_sample_with_a_seed_is_the_same_each_time(opened, duck, sample):
+    query = f"select y from visits {sample}"
+    assert opened(query, database=duck).hash() == opened(query, database=duck).hash()

@@ -288,3 +288,10 @@ def test_bytes_that_changed_while_size_and_time_stay_are_seen(opened, npy, tmp_p
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
     expected = np.load(npy[1])
     same(opened(npy[1]), InMemory.of(expected, 0))
+
+
+def test_parts_of_a_folder_come_in_numeric_order(tmp_path):
+    names = [f"part-{i}.csv" for i in (1, 2, 10)]
+    for name in names:
+        (tmp_path / name).write_text("x\n1\n")
+    assert [path.name for path in sgld.data.table_files.table_files(tmp_path)] == names

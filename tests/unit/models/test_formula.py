@@ -1,4 +1,7 @@
 import json
+import re
+import warnings
+from types import SimpleNamespace
 
 import jax
 import jax.flatten_util
@@ -9,11 +12,12 @@ import pytest
 import scipy.stats
 
 from sgld.data.tables import bundled, read_table
-from sgld.errors import DataError, UsageError
+from sgld.errors import DataError, SGLDWarning, UsageError
 from sgld.regression import design, predictive
 from sgld.regression.families import find_family
 from sgld.regression.formula import FormulaModel
 from sgld.regression.priors import gamma_of_two
+from sgld.regression.result import Predicting, rows_in
 
 RNG = np.random.default_rng(7)
 N = 60
@@ -347,6 +351,23 @@ def test_predict_mistakes():
     ]:
         with pytest.raises(UsageError, match=message):
             model.predict(position, TABLE, **arguments)
+
+
+def test_rows_with_a_new_level_are_empty_and_counted():
+    model = FormulaModel.build(TABLE, "y ~ x + g + C(k)")
+    some = SimpleNamespace(healthy=np.ones(2, bool), position=draws(model, 3), weights=None)
+    predicting = Predicting(model, some, prob=0.9, seed=0, kind="mean")
+    table = with_cell("g", 4, "huge").set_column(6, "k", with_cell("k", 9, 11)["k"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SGLDWarning)
+        found = predicting.together(rows_in(table))["mean"]
+    assert [
+        re.match(r"2 of 60 rows .*g is huge in data row 5", str(w.message)) for w in caught
+    ] != [None]
+    assert len(caught) == 1
+    assert np.flatnonzero(np.isnan(found)).tolist() == [4, 9]
+    whole, known = predicting.together(rows_in(TABLE))["mean"], ~np.isnan(found)
+    np.testing.assert_allclose(found[known], whole[known], rtol=1e-6)
 
 
 USAGE = {

@@ -335,5 +335,5 @@ def test_a_row_with_a_level_that_training_lacks_has_no_prediction():
         found = fit.predict(new, kind="mean")["mean"]
     np.testing.assert_array_equal(np.isnan(found), [False, True, True, True])
     assert "data row 2" in str(noted[0].message)
-    with pytest.warns(SGLDWarning, match="1 of 1 rows"):
-        assert np.isnan(fit.predict({"g": ["z"], "x": [0.0]})["mean"]).all()
+    with pytest.raises(DataError, match="a level"):
+        fit.predict({"g": ["z"], "x": [0.0]})

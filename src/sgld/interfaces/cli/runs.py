@@ -150,7 +150,8 @@ def predict(
     """Predict the outcome of each row, in order: mean, sd, lower, upper.
 
     sd and interval describe the outcome itself, noise included (--kind mean: its expectation).
-    A bernoulli run adds `probability`. A row with a missing cell has no prediction.
+    A bernoulli run adds `probability`. A row with a missing cell, or with a level that
+    the fit does not have, has no prediction.
     """
     from ...core.files import exists
     from ...core.progress import stage
@@ -165,7 +166,11 @@ def predict(
             sep=sep, decimal=decimal,
         )  # fmt: skip
         names, rows, empty = _write_tables(tables, out)
-    left = f" ({empty:,} of them empty: a cell they need is missing)" if empty else ""
+    left = (
+        f" ({empty:,} of them empty: a cell they need is missing, or holds a level that the fit does not have)"
+        if empty
+        else ""
+    )
     typer.echo(f"{rows} rows of {', '.join(names)}{left}: {out}")
 
 
