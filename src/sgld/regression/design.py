@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from ..data.delimited import is_number, warn_of_ids
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
