@@ -177,7 +177,7 @@ content(
 )
 content(
     "one cell of ten million letters",
-    "a million characters",
+    "4,194,304 characters",
     b"x,y\n" + b"1" * 10**7 + b",2\n3,4\n",
 )
 content("one row", ".", b"x,y\n1,2\n")

@@ -45,7 +45,7 @@ from ..model.prepare import prepare
 from ..model.problem import Problem, Request, is_auto
 from ..results.draws import Draws
 from ..results.plan import Origin, Plan
-from ..results.run_directory import RunDirectory, noting_stored_part
+from ..results.run_directory import RunDirectory, no_run, noting_stored_part
 from ..results.storage import HELD_DIGEST_KEY, check_kind, load, restore
 from ..samplers.schedules import as_schedule, check_values
 from ..typing import Estimator, Noise, Number, Order, Preconditioner, Sampler, Schedule
@@ -117,8 +117,13 @@ def check_request(ask: Request, ess: Any) -> None:
             continue
         if isinstance(value, type) or not hasattr(value, method):
             example = value.__name__ if isinstance(value, type) else EXAMPLES[name]
+            other = (
+                " sgld.reference runs NUTS and HMC."
+                if str(value).lower() in ("nuts", "hmc")
+                else ""
+            )
             raise UsageError(
-                f"{name} must be 'auto' or a {name} object, such as sgld.{example}(). Got {value!r}."
+                f"{name} must be 'auto' or a {name} object, such as sgld.{example}(). Got {value!r}.{other}"
             )
     sampler: Any = ask.sampler  # the other parts are compiled from what they prepare
     if is_auto(getattr(sampler, "noise_correction", None)) and hasattr(
@@ -495,7 +500,7 @@ def _found(path: str | Path, mesh: Mesh | None) -> tuple[RunDirectory, dict[str,
     directory = RunDirectory(path, writes=is_first())
     with raise_together():
         if not directory.path.is_dir():
-            raise RunError(f"there is no run directory {path}; check the path.")
+            raise no_run(path)
         directory.take_up()
         if mesh is not None:  # the other processes read what the first has written
             with directory:

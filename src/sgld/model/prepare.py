@@ -13,6 +13,7 @@ returns NaN in every parameter. The responsible parameter is found by moving one
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -162,8 +163,22 @@ SUM_REMEDIES = {
 }
 
 
+TAKES = {"log_prior": "(position)", "log_likelihood": "(position, datum)"}
+
+
+def _check_takes(name: str, function: Callable, arguments: tuple) -> None:
+    """Raise UsageError if a function does not take these arguments, as far as its signature says."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except ValueError:  # a function without a signature
+        return
+    except TypeError as error:
+        raise UsageError(f"{name} must be a function of {TAKES[name]}: {error}.") from None
+
+
 def check_scalar(name: str, function: Callable, *arguments: Any) -> None:
     """Raise UsageError unless a function returns one floating-point number, without computing it."""
+    _check_takes(name, function, arguments)
     with user_errors(name):
         found = jax.eval_shape(function, *arguments)
     shape, dtype = getattr(found, "shape", None), getattr(found, "dtype", None)
@@ -313,7 +328,10 @@ def _given(posterior: Any, data: Any, init: Any, seed: int) -> tuple[Posterior, 
     warn_of_slow_versions()
     posterior, data, init = resolve_model(posterior, data, init)
     if not isinstance(posterior, Posterior):
-        raise UsageError(f"posterior must be an sgld.Posterior. Got {type(posterior).__name__}.")
+        raise UsageError(
+            f"posterior must be an sgld.Posterior, as from sgld.Posterior(log_prior, log_likelihood). Got "
+            f"{type(posterior).__name__}."
+        )
     if (data is None) != (posterior.log_likelihood is None):
         raise UsageError(
             "data is None, but the posterior has a log_likelihood; pass the data."

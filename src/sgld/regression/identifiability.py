@@ -79,6 +79,8 @@ def check_facts(facts: Facts, names: list[str]) -> tuple[str, ...]:
     """
     intercept = "Intercept" in names
     columns = [j for j, name in enumerate(names) if name != "Intercept"]
+    if facts.num_rows == 1 and columns:
+        raise DataError("the table has one row, so no column varies; give more rows.")
     flat = _constant(facts.scale, facts.largest)
     still = [j for j in columns if flat[j]]
     # different whole numbers are distinct, however many digits they share: ids of a register

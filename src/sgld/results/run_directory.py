@@ -87,6 +87,13 @@ CHUNK_FILE = re.compile(r"\d{1,9}-\d{1,18}\.npz")
 MIN_SILENT_SECONDS = 60.0
 
 
+def no_run(path: str | Path) -> RunError:
+    """Return the error that `path` is no run directory, because it is a file or missing."""
+    if Path(path).is_file():
+        return RunError(f"{path} is a file; give the run directory that --out or path= named.")
+    return RunError(f"there is no run directory {path}; check the path.")
+
+
 class RunDirectory:
     """Files of one run. `with directory:` locks it.
 

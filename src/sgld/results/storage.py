@@ -21,7 +21,7 @@ from ..errors import RunError, SGLDWarning, UsageError, first_line
 from ..model.modules import Network, Part, seal
 from .draws import Draws
 from .plan import Origin
-from .run_directory import RunDirectory
+from .run_directory import RunDirectory, no_run
 from .statistics import Histogram, Moments
 from .summary import UNSTORED_FACTS
 from .verdict import NOT_JUDGED, Verdict
@@ -204,7 +204,7 @@ def load(path: str | Path) -> Draws:
 
     run = RunDirectory(path)
     if not run.path.is_dir():
-        raise RunError(f"there is no run directory {path}; check the path.")
+        raise no_run(path)
     kept = run.begun().get("keep") is not None
     if not run.finished():
         raise RunError(f"{path} is not finished; {run.remedy()}")
@@ -303,7 +303,7 @@ def verify(path: str | Path) -> dict[str, int]:
     """
     run = RunDirectory(path)
     if not run.path.is_dir():
-        raise RunError(f"there is no run directory {path}; check the path.")
+        raise no_run(path)
     asked = run.begun()
     names = ["run.json", "setup.npz"]
     # the text of the plan is added to run.json after setup.npz is written

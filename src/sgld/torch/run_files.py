@@ -23,7 +23,7 @@ import torch
 from ..core.files import exists, reading
 from ..errors import RunError, UsageError
 from ..inference.sink import Positions
-from ..results.run_directory import RunDirectory
+from ..results.run_directory import RunDirectory, no_run
 from ..results.verdict import Verdict
 from .chains import Chains, Lengths, Record
 from .dynamics import Motion, Order, State
@@ -121,7 +121,7 @@ def of_torch(directory: RunDirectory) -> dict[str, Any]:
 def finished_run(directory: RunDirectory, model: torch.nn.Module) -> Found:
     """Read what `Files.finish` wrote; RunError for an unfinished run, UsageError for another frozen trunk."""
     if not directory.path.is_dir():
-        raise RunError(f"there is no run directory {directory.path}; check the path.")
+        raise no_run(directory.path)
     begun = of_torch(directory)
     if not directory.finished():
         raise RunError(f"{directory.path} is not finished; {directory.remedy()}")

@@ -40,7 +40,7 @@ from ..inference.execute import MAX_ATTEMPTS
 from ..inference.tuning import network_rules as rule
 from ..inference.tuning.network_backend import tuned
 from ..results.draws import Draws
-from ..results.run_directory import RunDirectory, noting_stored_part
+from ..results.run_directory import RunDirectory, no_run, noting_stored_part
 from ..results.summary import layer_table, predictions_lines
 from ..results.verdict import Verdict
 from . import network
@@ -294,7 +294,7 @@ def resume(
     """
     began, directory = time.monotonic(), RunDirectory(path)
     if not directory.path.is_dir():
-        raise RunError(f"there is no run directory {path}; check the path.")
+        raise no_run(path)
     directory.take_up()
     begun = of_torch(directory)
     if directory.finished() and dataset is None:

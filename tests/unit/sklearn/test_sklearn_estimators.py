@@ -278,7 +278,7 @@ def test_names_that_a_pipeline_gives_are_those_of_its_draws():
     )
     framed = clone(pipe).set_output(transform="pandas").fit(table, y)
     assert framed[-1].draws_.names == NAMES == draws_of(framed).names
-    search = GridSearchCV(pipe, {"sgldregressor__C": [1.0]}, cv=2).fit(table, y)
+    search = GridSearchCV(pipe, {"sgldregressor__tolerance": [0.05]}, cv=2).fit(table, y)
     assert draws_of(search).names == NAMES
     alone = make_pipeline(SGLDRegressor(random_state=0)).fit(table[["age"]], y)
     assert draws_of(alone).names[0] == "age"
