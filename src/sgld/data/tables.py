@@ -148,11 +148,11 @@ def as_table(data: Any) -> pyarrow.Table:
     return data
 
 
-def check_named(table: pyarrow.Table, name: str) -> None:
-    """Raise DataError if a table has no column of this name."""
+def check_named(table: pyarrow.Table, name: str, role: str = "") -> None:
+    """Raise DataError, which begins with `role`, if a table has no column of this name."""
     if name not in table.column_names:
         raise DataError(
-            f"there is no column {name!r}; the columns are {listed(table.column_names)}."
+            f"{role}there is no column {name!r}; the columns are {listed(table.column_names)}."
             + did_you_mean(name, table.column_names)
         )
 

@@ -69,7 +69,11 @@ from .tuning.plan import make_plan
 
 MAX_TEMPERATURE = 1e9
 METHODS = {"sampler": "step", "gradient": "at", "preconditioner": "prepare"}
-EXAMPLES = {"sampler": "SGLD", "gradient": "Minibatch", "preconditioner": "RMSprop"}
+EXAMPLES = {
+    "sampler": ("SGLD", "SGHMC", "BAOA", "UBU", "SGNHT", "ReplicaExchange"),
+    "gradient": ("Minibatch", "Full", "ControlVariates", "SVRG", "SAGA"),
+    "preconditioner": ("RMSprop", "AdaGrad"),
+}
 
 
 MIN_TOLERANCE = 1e-6
@@ -116,7 +120,7 @@ def check_request(ask: Request, ess: Any) -> None:
         if is_auto(value):
             continue
         if isinstance(value, type) or not hasattr(value, method):
-            example = value.__name__ if isinstance(value, type) else EXAMPLES[name]
+            example = value.__name__ if isinstance(value, type) else EXAMPLES[name][0]
             other = (
                 " sgld.reference runs NUTS and HMC."
                 if str(value).lower() in ("nuts", "hmc")
@@ -124,6 +128,7 @@ def check_request(ask: Request, ess: Any) -> None:
             )
             raise UsageError(
                 f"{name} must be 'auto' or a {name} object, such as sgld.{example}(). Got {value!r}.{other}"
+                + did_you_mean(str(value), EXAMPLES[name])
             )
     sampler: Any = ask.sampler  # the other parts are compiled from what they prepare
     if is_auto(getattr(sampler, "noise_correction", None)) and hasattr(

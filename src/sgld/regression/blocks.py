@@ -69,9 +69,10 @@ class Blocks:
         arrow = need("pyarrow", "tables")
         empty = arrow.schema(list(table.schema.items())).empty_table()
         self.outcome, used = columns_of(formula, empty)
-        named = [columns[name] for name in ("weights", "trials") if columns[name] is not None]
-        for name in named:
-            check_named(empty, name)
+        roles = [role for role in ("weights", "trials") if columns[role] is not None]
+        for role in roles:
+            check_named(empty, columns[role], f"{role}: ")
+        named = [columns[role] for role in roles]
         self.columns = sorted({*used, *named})
         self.table, self.formula, self.missing = table, formula, missing
         self._as_names = _categories(formula, empty, self.columns)

@@ -359,8 +359,10 @@ def _finite(matrix: Any, names: list[str]) -> Float[np.ndarray, "N p"]:
     bad = ~np.isfinite(values)
     if bad.any():
         row, column = np.argwhere(bad)[0]
+        others = np.count_nonzero(bad[:, column]) - 1
         raise DataError(
-            f"{names[column]!r} is {values[row, column]} in data row {row + 1}; "
+            f"{names[column]!r} is {values[row, column]} in data row {row + 1}"
+            f"{f' and {others:,} more' if others else ''}; "
             "change the formula there, or drop such rows."
         )
     return values

@@ -256,7 +256,10 @@ def separation_notes(
     counts = np.asarray(extra.get("weight", np.ones(len(y)))) > 0
     whole = _without(family, levels, y[counts], extra, counts)
     if whole is not None:
-        return (f"the table {whole}: only the prior decides the coefficients.",)
+        return (
+            f"outcome {state['outcome']!r} {whole}, so only the prior decides the coefficients; check "
+            "the column.",
+        )
     groups = []
     for name, rows in _groups(x, state):
         rows = rows & counts

@@ -59,9 +59,10 @@ def rows_of(
     """
     check_missing(columns["missing"])
     outcome, used = columns_of(formula, table)
-    named = [columns[name] for name in ("weights", "trials") if columns[name] is not None]
-    for name in named:
-        check_named(table, name)
+    roles = [role for role in ("weights", "trials") if columns[role] is not None]
+    for role in roles:
+        check_named(table, columns[role], f"{role}: ")
+    named = [columns[role] for role in roles]
     dropped, numbers = 0, None
     if columns["missing"] == "drop":
         whole = table

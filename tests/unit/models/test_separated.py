@@ -69,7 +69,7 @@ def test_what_only_the_prior_decides_is_named(case):
 )
 def test_a_table_without_an_event_is_named_once(y, family, what):
     (note,) = notes(y, family=family)
-    assert what in note and "the table" in note
+    assert what in note and "outcome 'y'" in note
 
 
 EXPOSURE = np.linspace(0.5, 2, 60)

@@ -102,7 +102,11 @@ def polynomial(a: Number, b: Number, gamma: Number) -> Polynomial:
       >>> round(float(h(0)), 6), round(float(h(21)), 6)
       (0.25, 0.1)
     """
-    return Polynomial(number(a, "a"), number(b, "b"), number(gamma, "gamma"))
+    return Polynomial(
+        number(a, "polynomial's a"),
+        number(b, "polynomial's b"),
+        number(gamma, "polynomial's gamma"),
+    )
 
 
 def polynomial_between(first: float, last: float, num_steps: int, gamma: float) -> Polynomial:
