@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy import stats
+from scipy import special
 
 from ..approximation.known import Doubt, Known
 from ..approximation.rays import GAUSSIAN_SDS
@@ -66,7 +66,7 @@ def left_standing(
         there = _steps_there(problem, setup, doubt.start, away, least, seed)
         stay = max(1.0, there.mean() / setup.thin)
         events = np.sum(t > place) / stay
-        mass = stay / t.size * stats.chi2.ppf(0.95, 2 * (events + 1)) / 2
+        mass = stay / t.size * special.gammaincinv(events + 1, 0.95)
         small = mass * place**2 <= MAX_UNSEEN_SHARE * np.mean(t**2)
         if not (there.max() < MAX_ESCAPE_STEPS and small):
             left.append(doubt)
