@@ -52,7 +52,7 @@ SPEED = (
     ),
     (
         "The same, compiled", "mode search and one Hessian, seconds",
-        ("time_to_accuracy", "later calls, x mode + curvature"), "{:.2g} times the time",
+        ("time_to_accuracy", "later calls, x mode + curvature"), "{:.2g} times slower",
     ),
 )  # fmt: skip
 MAX_MOVE, MAX_ERROR_MOVE = 1 / 3, 0.03  # share of the stored figure; of an error, besides
