@@ -54,6 +54,7 @@ class _ByRows:
         return f"{leaf.name!r} of {self.name}"
 
     def _some(self, begin: int, end: int) -> list[np.ndarray]:
+        """Return rows [begin, end) of every leaf; each subclass reads its own kind of data."""
         raise NotImplementedError
 
 

@@ -59,16 +59,10 @@ MIN_VISITS = 50.0
 
 
 def remaining_doubts(
-    known: Known,
-    z: Float[np.ndarray, "chain draw d"],
-    *,
-    exact: bool,
-    weights: Float[np.ndarray, "chain draw"] | None = None,
-    began_there: bool = False,
+    known: Known, z: Float[np.ndarray, "chain draw d"], **how: Any
 ) -> tuple[str, ...]:
-    """Return sentences, without a period, on what a run from the Gaussian cannot settle."""
-    left = unsettled(known, z, exact=exact, weights=weights, began_there=began_there)
-    return tuple(doubt.sentence for doubt in left)
+    """Return the sentences, without a period, of the doubts that `unsettled` returns."""
+    return tuple(doubt.sentence for doubt in unsettled(known, z, **how))
 
 
 def unsettled(
